@@ -1,0 +1,35 @@
+"""fastdata: pack a folder of images once, then feed PyTorch from the pack.
+
+Names are imported when they are first used, so that ``import fastdata`` costs neither torch nor cv2 nor h5py.
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fastdata.stores.store import Store as Store
+
+_WHERE = {
+    "Store": "fastdata.stores.store",
+}
+
+__all__ = ["Store", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    import importlib  # noqa: PLC0415  the module's own namespace stays clean
+
+    try:
+        module = _WHERE[name]
+    except KeyError:
+        msg = f"module 'fastdata' has no attribute {name!r}"
+        raise AttributeError(msg) from None
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

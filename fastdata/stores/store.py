@@ -1,0 +1,184 @@
+"""The Store: one class for every format; a format only says what lies where (Contents)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from fastdata.errors import ChecksumError, OptionError, StoreFormatError
+from fastdata.stores.reader import open_reader
+from fastdata.types import CODECS, Encoded, Field, Record, Spans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from fastdata.stores.index import Index
+    from fastdata.stores.reader import Io, Reader
+    from fastdata.types import Label
+
+__all__ = ["Contents", "Store"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contents:
+    """What a format's opener found: the files (parts) a store reads, the Index over them, and what is written there.
+
+    kind: "lmdb", "hdf5", "tar", "folder", "manifest", ... info: the pack's own JSON facts (classes, options, mean, std,
+    format_version, ...), empty for foreign sets but for "classes" where they are known.
+    """
+
+    path: str
+    kind: str
+    parts: Sequence[str]
+    index: Index
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Store:
+    """Random access to the samples of a pack or a folder; safe for many threads, picklable, fork-safe, read-only.
+
+    Made by ``open_store``. Memory of the views it gives: the file's own pages (mmap), alive as long as the view.
+    """
+
+    def __init__(self, contents: Contents, reopen: Callable[[], Store], io: Io = "mmap") -> None:
+        """Wrap what a format found. ``reopen`` (picklable) opens the same path again, in another process."""
+        self.path, self.kind = contents.path, contents.kind
+        self.index, self.parts = contents.index, contents.parts
+        self.info: Mapping[str, Any] = MappingProxyType(dict(contents.info))
+        self.classes: tuple[str, ...] = tuple(self.info.get("classes", ()))
+        self._reopen = reopen
+        self._reader: Reader = open_reader(self.parts, io)
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The number of each class name, as in ImageFolder."""
+        return {name: number for number, name in enumerate(self.classes)}
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields, "image" first."""
+        return tuple(self.index.fields)
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        """Return kind, path and length."""
+        return f"Store({self.kind}, {self.path!r}, {len(self)} samples)"
+
+    def key(self, i: int) -> str:
+        """Return the key of sample ``i``."""
+        return self.index.keys[self._position(i)]
+
+    def find(self, key: str) -> int:
+        """Return the position of ``key``; raise KeyNotFoundError."""
+        return self.index.keys.find(key)
+
+    def label(self, i: int) -> Label:
+        """Return the label of sample ``i``: int, float, a tuple of floats, or None."""
+        column = self.index.label
+        if column is None:
+            return None
+        value = column[self._position(i)].tolist()
+        return tuple(value) if isinstance(value, list) else value  # type: ignore[no-any-return]
+
+    def spans(self, indices: NDArray[np.int64], field: str = "image") -> Spans:
+        """Return where ``field`` of the samples lies."""
+        column = self._column(field)
+        return Spans(
+            column.part[indices].astype(np.int64), column.offset[indices], column.length[indices].astype(np.int64)
+        )
+
+    def read(self, i: int, field: str = "image") -> memoryview:
+        """Return the bytes of a field of sample ``i``: read-only, no copy with mmap; raise OptionError if absent."""
+        column, i = self._column(field), self._position(i)
+        length = int(column.length[i])
+        if length < 0:
+            msg = f"{self.path}: sample {i} ({self.key(i)!r}) has no field {field!r}"
+            raise OptionError(msg)
+        return self._reader.view(int(column.part[i]), int(column.offset[i]), length)
+
+    def fetch(self, indices: NDArray[np.int64], field: str = "image") -> Encoded:
+        """Return the encoded bytes of many samples, for a BatchDecoder; width and height are 0 where unknown."""
+        spans = self.spans(indices, field)
+        address, views, keep = self._reader.address(spans)
+        index = self.index
+        codec = self._column(field).codec[indices]
+        return Encoded(address, spans.length, codec, index.width[indices], index.height[indices], views, keep)
+
+    def extras(self, i: int) -> dict[str, Any]:
+        """Return what else the source said of sample ``i``."""
+        column = self.index.fields.get("extras")
+        if column is None or column.length[self._position(i)] <= 0:
+            return {}
+        try:
+            value = json.loads(bytes(self.read(i, "extras")))
+        except (ValueError, RecursionError) as error:
+            msg = f"{self.path}: the extras of sample {i} ({self.key(i)!r}) are not JSON: {error}"
+            raise StoreFormatError(msg) from error
+        return value if isinstance(value, dict) else {"extras": value}
+
+    def codec(self, i: int, field: str = "image") -> str:
+        """Return the codec's name (of CODECS) of a field of sample ``i``."""
+        return CODECS[int(self._column(field).codec[self._position(i)])]
+
+    def record(self, i: int) -> Record:
+        """Return sample ``i`` with all its fields, for a Writer; the bytes are views."""
+        i, index = self._position(i), self.index
+        fields = tuple(
+            Field(name, self.codec(i, name), self.read(i, name))
+            for name, column in index.fields.items()
+            if name != "extras" and column.length[i] >= 0
+        )
+        size = int(index.width[i]), int(index.height[i])
+        return Record(self.key(i), fields, self.label(i), *size, self.extras(i))
+
+    def records(self) -> Iterator[Record]:
+        """Yield all samples in order."""
+        return map(self.record, range(len(self)))
+
+    def check(self, i: int, field: str = "image") -> None:
+        """Raise ChecksumError unless the bytes of sample ``i`` are those that were packed; no-op where none is known."""
+        import zlib  # noqa: PLC0415  only verification needs it
+
+        wanted = int(self._column(field).checksum[self._position(i)])
+        if wanted and zlib.crc32(self.read(i, field)) != wanted:
+            msg = f"{self.path}: field {field!r} of sample {i} ({self.key(i)!r}) was changed after packing (CRC-32)"
+            raise ChecksumError(msg)
+
+    def close(self) -> None:
+        """Let go of the files; may be called twice; views given out stay good."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[[], Store], tuple[()]]:
+        """Pickle as the way to open the same path again."""
+        return self._reopen, ()
+
+    def _position(self, i: int) -> int:
+        n = len(self)
+        if not -n <= i < n:
+            msg = f"index {i} is out of range: {self.path} has {n} samples"
+            raise IndexError(msg)
+        return i % n
+
+    def _column(self, field: str) -> Any:  # noqa: ANN401  SpanColumn, imported for types only
+        try:
+            return self.index.fields[field]
+        except KeyError:
+            msg = f"{self.path} has no field {field!r}; it has {', '.join(self.fields)}"
+            raise OptionError(msg) from None
