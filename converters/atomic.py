@@ -1,0 +1,129 @@
+"""A pack appears under its name only when it is whole: written under ``DST.partial``, synced, renamed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastdata.errors import DestinationExistsError, PackError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Partial", "partial_path", "sync_folder", "writing"]
+
+_SUFFIX = ".partial"
+
+
+def partial_path(dst: str | os.PathLike[str]) -> Path:
+    """Return the temporary name beside ``dst``: its name with ``.partial`` behind it."""
+    path = Path(dst)
+    return path.with_name(path.name + _SUFFIX)
+
+
+class Partial:
+    """One file or folder in the making: write to ``path``, then ``commit``; ``abort`` removes it.
+
+    Raises DestinationExistsError where something lies at ``dst``, or where an unfinished ``dst.partial`` does, unless
+    ``overwrite`` is given. What is overwritten stays whole until the commit.
+    """
+
+    def __init__(self, dst: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Claim the temporary name; its folder is made if need be."""
+        self.dst, self.path = Path(dst), partial_path(dst)
+        self._done = False
+        if not overwrite:
+            _refuse_existing(self.dst, self.path)
+        with writing(self.dst):
+            self.dst.parent.mkdir(parents=True, exist_ok=True)
+            _remove(self.path)
+
+    def commit(self) -> None:
+        """Sync everything under ``path`` to disk, give it its name, sync the folder; the pack exists from here on."""
+        if self._done:
+            return
+        with writing(self.dst):
+            _sync_tree(self.path)
+            _replace(self.path, self.dst)
+            sync_folder(self.dst.parent)
+        self._done = True
+
+    def abort(self) -> None:
+        """Remove what was written; may be called twice, and after commit, where it does nothing."""
+        if not self._done:
+            self._done = True
+            _remove(self.path)
+
+
+@contextmanager
+def writing(dst: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an OSError inside (disk full, no permission, ...) into a PackError that names ``dst``."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, PackError):
+            raise
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        what = "the disk is full" if full else (error.strerror or str(error))
+        hint = "; nothing was left under that name: free some space, or pack to another disk" if full else ""
+        msg = f"cannot write {os.fspath(dst)}: {what}{hint}"
+        raise PackError(msg) from error
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Sync a folder's entries to disk, so that a rename survives a power cut; no-op where folders cannot be opened."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folders; its rename is durable without
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_existing(dst: Path, partial: Path) -> None:
+    if os.path.lexists(dst):
+        msg = f"{dst} exists already; overwrite (--overwrite) replaces it, or choose another name"
+        raise DestinationExistsError(msg)
+    if os.path.lexists(partial):
+        msg = (
+            f"{partial} is an incomplete pack: an earlier run was stopped before it was finished, or another one is at "
+            "work; overwrite (--overwrite) starts again from nothing, or choose another name"
+        )
+        raise DestinationExistsError(msg)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync_tree(path: Path) -> None:
+    files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]
+    for file in files:
+        descriptor = os.open(file, os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    if path.is_dir():
+        sync_folder(path)
+
+
+def _replace(source: Path, dst: Path) -> None:
+    # rename replaces a file by a file at once; a folder must step aside first.
+    if (dst.is_dir() and not dst.is_symlink()) or (source.is_dir() and os.path.lexists(dst)):
+        old = dst.with_name(dst.name + ".old")
+        _remove(old)
+        dst.rename(old)
+        source.rename(dst)
+        _remove(old)
+    else:
+        source.replace(dst)
