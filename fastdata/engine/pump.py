@@ -1,0 +1,71 @@
+"""The pump: runs jobs in threads ahead of their consumer and hands the results out in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor, Future
+
+__all__ = ["Pump"]
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+class Pump(Generic[J, R]):
+    """An iterator over ``run(job)`` for each job, in order, at most ``ahead`` of them started but not handed out.
+
+    Jobs are drawn in the consumer's thread (samplers are not thread-safe). Without an executor each job runs when it is
+    asked for. An exception of a job is raised where its result would have come; the jobs behind it go on. close drops
+    what is not started and may be called twice; dropping the pump closes it.
+    """
+
+    def __init__(
+        self, jobs: Iterator[J], run: Callable[[J], R], *, executor: Executor | None = None, ahead: int = 0
+    ) -> None:
+        """Start the first ``ahead`` jobs."""
+        self._jobs, self._run, self._executor, self._ahead = jobs, run, executor, ahead
+        self._pending: deque[Future[R]] = deque()
+        self._fill()
+
+    def __iter__(self) -> Self:
+        """Return the pump."""
+        return self
+
+    def __next__(self) -> R:
+        """Return the next result; raise what its job raised."""
+        if self._executor is None:
+            return self._run(next(self._jobs))
+        self._fill()
+        if not self._pending:
+            raise StopIteration
+        future = self._pending.popleft()
+        try:
+            result = future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C while waiting: nobody will ask for it again
+            raise
+        self._fill()  # the slot that the consumer just gave back is at work before the consumer is
+        return result
+
+    def close(self) -> None:
+        """Drop the jobs that are not started."""
+        self._jobs = iter(())
+        while self._pending:
+            self._pending.pop().cancel()
+
+    def __del__(self) -> None:
+        """Close."""
+        if hasattr(self, "_pending"):
+            self.close()
+
+    def _fill(self) -> None:
+        while self._executor is not None and len(self._pending) < self._ahead:
+            try:
+                job = next(self._jobs)
+            except StopIteration:
+                return
+            self._pending.append(self._executor.submit(self._run, job))

@@ -1,0 +1,177 @@
+"""The runner: one job in, one batch out; everything between the index and the tensor of a batch happens here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fastdata.decoding.header import probe
+from fastdata.engine.batches import Batch, BatchInfo, Keys
+from fastdata.errors import BatchShapeError, DecodeError, FastdataError, StoreError
+from fastdata.transforms.draws import draw
+from fastdata.transforms.geometry import plan_geometry
+from fastdata.types import Encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from fastdata.engine.batches import Job
+    from fastdata.engine.slots import SlotRing
+    from fastdata.engine.source import Source
+    from fastdata.faults import FaultLog
+    from fastdata.transforms.plan import Plan
+    from fastdata.types import BatchDecoder, Geometry
+
+__all__ = ["Runner", "RunnerOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerOptions:
+    """channels_last: the memory order of the images. as_uint8: leave the cast to the device. verify: check sums."""
+
+    channels_last: bool = False
+    as_uint8: bool = False
+    verify: bool = False
+
+
+class Runner:
+    """Makes batches: fetch, sizes, draws, geometry, decode into a slot, labels. Safe for many threads.
+
+    A sample passes no copy but its decoder's: from the mapped file into its place in the slot.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        plan: Plan,
+        decoder: BatchDecoder,
+        *,
+        ring: SlotRing,
+        faults: FaultLog,
+        options: RunnerOptions,
+    ) -> None:
+        """Borrow all; whoever made them closes them."""
+        self._source, self._plan, self._decoder = source, plan, decoder
+        self._ring, self._faults, self._options = ring, faults, options
+        self._levels = None if options.as_uint8 else plan.levels
+        self._channels = 1 if plan.mode == "L" else 3
+
+    def __call__(self, job: Job) -> Batch:
+        """Return the batch of ``job``; raise SampleError where a sample fails and the fault log does not take it."""
+        rows, encoded = self._fetch(job)
+        geometry = self._geometry(job, rows, encoded)
+        array, out = self._lease(len(job.indices), geometry, job.indices[rows])
+        failed = self._decoder.decode_batch(encoded, geometry, out[: len(rows)], levels=self._levels)
+        for at, error in sorted(failed.items()):
+            self._fault(job.indices[rows[at]], error)
+        good = np.array([at for at in range(len(rows)) if at not in failed], np.int64)
+        indices, valid = job.indices, np.ones(len(job.indices), bool) if job.valid is None else job.valid
+        if len(good) < len(job.indices):
+            array, indices, valid = self._settle(array, good, indices[rows], valid[rows], len(job.indices))
+        labels = self._source.labels(indices)
+        images = torch.from_numpy(array)
+        if self._options.channels_last:
+            images = images.permute(0, 3, 1, 2)
+        info = BatchInfo(indices, valid, Keys(self._source, indices))
+        return Batch(images, None if labels is None else torch.from_numpy(labels), info)
+
+    def _fetch(self, job: Job) -> tuple[NDArray[np.int64], Encoded]:
+        """Return the rows of the job that could be fetched, and their bytes with their sizes."""
+        indices = job.indices
+        rows = np.arange(len(indices))
+        try:
+            encoded = self._source.fetch(indices)
+        except (StoreError, DecodeError):
+            rows = np.array([row for row in rows if self._fetchable(int(indices[row]))], np.int64)
+            encoded = self._source.fetch(indices[rows])
+        if self._options.verify:
+            good = [at for at, row in enumerate(rows) if self._verified(int(indices[row]))]
+            rows, encoded = rows[good], _take(encoded, good)
+        unknown = np.flatnonzero((encoded.width == 0) | (encoded.height == 0))
+        if len(unknown):
+            width, height, bad = encoded.width.copy(), encoded.height.copy(), set()
+            for at in unknown.tolist():
+                try:
+                    header = probe(encoded.views[at])
+                except DecodeError as error:
+                    self._fault(indices[rows[at]], error)
+                    bad.add(at)
+                else:
+                    width[at], height[at] = header.width, header.height
+            encoded = replace(encoded, width=width, height=height)
+            if bad:
+                good = [at for at in range(len(rows)) if at not in bad]
+                rows, encoded = rows[good], _take(encoded, good)
+        return rows, encoded
+
+    def _geometry(self, job: Job, rows: NDArray[np.int64], encoded: Encoded) -> Geometry:
+        draws = draw(self._plan, job.seed, job.epoch, job.positions[rows])
+        return plan_geometry(self._plan, draws, encoded.width, encoded.height)
+
+    def _lease(
+        self, n: int, geometry: Geometry, indices: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the slot's array, as torch is to see it, and its view as (n, H, W, C)."""
+        sizes = geometry.rect[:, 2:]
+        other = np.flatnonzero((sizes != sizes[:1]).any(axis=1))
+        if len(other):
+            (w0, h0), (w1, h1) = sizes[0].tolist(), sizes[other[0]].tolist()
+            k0, k1 = self._source.key(int(indices[0])), self._source.key(int(indices[other[0]]))
+            msg = (
+                f"samples of different sizes cannot be stacked: {k0!r} is {w0}x{h0}, {k1!r} is {w1}x{h1} (width x "
+                "height); give transform=Resize((H, W)), RandomResizedCrop(S) or CenterCrop(S), or batch_size=1"
+            )
+            raise BatchShapeError(msg)
+        width, height = sizes[0].tolist() if len(sizes) else (1, 1)
+        dtype = np.dtype(np.uint8 if self._levels is None else np.float32)
+        if self._options.channels_last:
+            array = self._ring.lease((n, height, width, self._channels), dtype)
+            return array, array
+        array = self._ring.lease((n, self._channels, height, width), dtype)
+        return array, array.transpose(0, 2, 3, 1)
+
+    def _settle(
+        self,
+        array: NDArray[Any],
+        good: NDArray[np.int64],
+        indices: NDArray[np.int64],
+        valid: NDArray[np.bool_],
+        n: int,
+    ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the batch without its failed rows, or with others in their place (on_error="replace")."""
+        if self._faults.on_error == "replace" and len(good):
+            taken, filled = np.resize(good, n), np.arange(n) < len(good)
+        else:
+            taken, filled = good, np.ones(len(good), bool)
+        settled = self._ring.lease((len(taken), *array.shape[1:]), array.dtype)
+        np.take(array, taken, axis=0, out=settled)
+        return settled, indices[taken], valid[taken] & filled
+
+    def _fetchable(self, index: int) -> bool:
+        return self._passes(index, lambda: self._source.fetch(np.array([index])))
+
+    def _verified(self, index: int) -> bool:
+        return self._passes(index, lambda: self._source.check(index))
+
+    def _passes(self, index: int, test: Any) -> bool:  # noqa: ANN401
+        try:
+            test()
+        except (StoreError, DecodeError) as error:
+            self._fault(index, error)
+            return False
+        return True
+
+    def _fault(self, index: int | np.int64, error: FastdataError) -> None:
+        self._faults.add(self._source.key(int(index)), int(index), error)
+
+
+def _take(encoded: Encoded, rows: Sequence[int]) -> Encoded:
+    at = np.array(rows, np.int64)
+    views = [encoded.views[i] for i in rows]
+    columns = (encoded.address, encoded.length, encoded.codec, encoded.width, encoded.height)
+    return Encoded(*(column[at] for column in columns), views, encoded.keep)
