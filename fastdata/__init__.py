@@ -9,13 +9,15 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from fastdata.prefetch import CudaPrefetcher as CudaPrefetcher
     from fastdata.stores.store import Store as Store
 
 _WHERE = {
+    "CudaPrefetcher": "fastdata.prefetch",
     "Store": "fastdata.stores.store",
 }
 
-__all__ = ["Store", "__version__"]
+__all__ = ["CudaPrefetcher", "Store", "__version__"]
 
 
 def __getattr__(name: str) -> object:
