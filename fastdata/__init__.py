@@ -9,15 +9,19 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from fastdata.decoding.facade import decode as decode
+    from fastdata.decoding.facade import decoders as decoders
     from fastdata.prefetch import CudaPrefetcher as CudaPrefetcher
     from fastdata.stores.store import Store as Store
 
 _WHERE = {
     "CudaPrefetcher": "fastdata.prefetch",
+    "decode": "fastdata.decoding.facade",
+    "decoders": "fastdata.decoding.facade",
     "Store": "fastdata.stores.store",
 }
 
-__all__ = ["CudaPrefetcher", "Store", "__version__"]
+__all__ = ["CudaPrefetcher", "Store", "__version__", "decode", "decoders"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,152 @@
+"""The one door to decoding: ``decode`` an image, list the ``decoders``, make a Decoder or BatchDecoder by name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from fastdata.errors import BackendMissingError
+from fastdata.registry import Row, load, row_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fastdata.types import BatchDecoder, Decoder, Mode
+
+__all__ = ["BACKENDS", "CAPABILITIES", "DecoderInfo", "batch_decoder", "decode", "decoder", "decoders"]
+
+_TURBO = "apt-get install libturbojpeg0 && pip install "
+#: Name to ``make_decoder``. The order is that of ``decoders()``.
+BACKENDS: dict[str, Row] = {
+    "pillow": Row("fastdata.decoding.pillow_decoder:make_decoder", "pip install pillow"),
+    "simplejpeg": Row("fastdata.decoding.simplejpeg_decoder:make_decoder", "pip install simplejpeg"),
+    "opencv": Row("fastdata.decoding.opencv_decoder:make_decoder", "pip install opencv-python-headless"),
+    "pyturbojpeg": Row("fastdata.decoding.pyturbojpeg_decoder:make_decoder", _TURBO + "'PyTurboJPEG>=1.8,<2'"),
+    "jpeg4py": Row("fastdata.decoding.jpeg4py_decoder:make_decoder", _TURBO + "jpeg4py"),
+    "torchvision": Row("fastdata.decoding.torchvision_decoder:make_decoder", "pip install torchvision"),
+    "torchcodec": Row("fastdata.decoding.torchcodec_decoder:make_decoder", "pip install 'torchcodec>=0.17'"),
+    "native": Row(
+        "fastdata.decoding.native_decoder:make_decoder",
+        "apt-get install g++ libjpeg-dev && FASTDATA_NATIVE=1 pip install --no-binary fastdata-loader fastdata-loader",
+    ),
+}
+#: Name to the module it needs and the distribution that has it.
+_LIBRARIES: dict[str, tuple[str, str]] = {
+    "pillow": ("PIL", "pillow"),
+    "simplejpeg": ("simplejpeg", "simplejpeg"),
+    "opencv": ("cv2", "opencv-python-headless"),
+    "pyturbojpeg": ("turbojpeg", "PyTurboJPEG"),
+    "jpeg4py": ("jpeg4py", "jpeg4py"),
+    "torchvision": ("torchvision", "torchvision"),
+    "torchcodec": ("torchcodec", "torchcodec"),
+    "native": ("fastdata._native", "fastdata-loader"),
+}
+#: Which files a backend's library decodes itself; all others take the reference road (Pillow) in the same call.
+CAPABILITIES: dict[str, tuple[str, ...]] = {
+    "pillow": ("jpeg", "png", "webp", "bmp", "gif", "tiff", "avif", "jp2"),
+    "simplejpeg": ("jpeg",),
+    "opencv": ("jpeg",),
+    "pyturbojpeg": ("jpeg",),
+    "jpeg4py": ("jpeg",),
+    "torchvision": ("jpeg",),
+    "torchcodec": ("jpeg",),
+    "native": ("jpeg", "raw"),
+}
+#: What ``auto`` tries, best first.
+_AUTO = ("simplejpeg", "opencv", "pillow")
+_AUTO_BATCH = ("native", *_AUTO)
+#: Native makes a batch decoder of its own: Row of a callable that takes the number of threads.
+_NATIVE_BATCH = Row("fastdata.decoding.native_decoder:make_batch_decoder")
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderInfo:
+    """One backend as it stands on this machine.
+
+    version: of the library, "" where it is not installed. library: what it is a binding of. install: the one line that
+    installs it. reason: why it cannot be used, "" where it can.
+    """
+
+    name: str
+    installed: bool
+    version: str
+    library: str
+    install: str
+    reason: str = ""
+
+
+def decode(data: bytes | memoryview, backend: str = "auto", mode: Mode = "RGB") -> NDArray[np.uint8]:
+    """Return the picture as uint8 HWC, C-contiguous, in memory of its own; raise a DecodeError.
+
+    mode "RGB" gives 3 channels, "L" 1, "native" those stored (indices of a palette). The pixels are those of Pillow's
+    ``convert``: EXIF orientation not applied, alpha dropped. A backend named never falls back to another one
+    (BackendMissingError); "auto" takes the first that is there.
+    """
+    return decoder(backend)(data, mode)
+
+
+def decoder(name: str = "auto") -> Decoder:
+    """Return the Decoder called ``name``; raise OptionError or BackendMissingError."""
+    if name == "auto":
+        return _first(_AUTO)
+    row = row_of({"auto": Row(""), **BACKENDS}, name, "decoder")
+    try:
+        made = load(row)()
+    except Exception as error:
+        msg = f"decoder {name!r} is not usable here ({_reason(error)}); install it: {row.install}"
+        raise BackendMissingError(msg) from error
+    return cast("Decoder", made)
+
+
+def batch_decoder(name: str = "auto", threads: int = 1) -> BatchDecoder:
+    """Return a BatchDecoder of ``threads`` threads; raise OptionError or BackendMissingError."""
+    if name in {"auto", "native"}:
+        try:
+            return cast("BatchDecoder", load(_NATIVE_BATCH)(threads))
+        except (ImportError, AttributeError) as error:
+            if name == "native":
+                msg = f"the compiled core is not built ({_reason(error)}); install it: {BACKENDS['native'].install}"
+                raise BackendMissingError(msg) from error
+    from fastdata.decoding.threaded_batch import ThreadedBatchDecoder  # noqa: PLC0415  brings Pillow
+
+    return ThreadedBatchDecoder(decoder(name), threads)
+
+
+def decoders() -> tuple[DecoderInfo, ...]:
+    """Return every backend, installed or not, with its version or the line that installs it; never raises."""
+    return tuple(_info(name, row) for name, row in BACKENDS.items())
+
+
+def _first(names: tuple[str, ...]) -> Decoder:
+    for name in names[:-1]:
+        try:
+            return decoder(name)
+        except BackendMissingError:
+            continue
+    return decoder(names[-1])
+
+
+def _info(name: str, row: Row) -> DecoderInfo:
+    _, distribution = _LIBRARIES[name]
+    try:
+        load(row)()
+    except Exception as error:  # noqa: BLE001  a broken installation must not break the list
+        return DecoderInfo(name, installed=False, version="", library=distribution, install=row.install,
+                           reason=_reason(error))  # fmt: skip
+    return DecoderInfo(name, installed=True, version=_version(name), library=distribution, install=row.install)
+
+
+def _version(name: str) -> str:
+    module, distribution = _LIBRARIES[name]
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return str(getattr(importlib.import_module(module), "__version__", ""))
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

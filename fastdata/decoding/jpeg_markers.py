@@ -1,0 +1,104 @@
+"""A JPEG's segments: its header without a decoder, whether its data are all there, and stray bytes removed.
+
+Markers and segments as in ITU-T T.81, annex B. Stray bytes between segments are skipped as libjpeg does (one warning
+there); Pillow refuses them, so ``tidy`` takes them out for it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from fastdata.decoding.header_fields import Header, exif_orientation, xmp_orientation
+from fastdata.errors import DecodeError, TruncatedImageError, UnsupportedImageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["is_complete", "read_jpeg_header", "tidy"]
+
+_SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
+_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RSTn, SOI: markers without a length
+_SOS, _EOI, _APP1 = 0xDA, 0xD9, 0xE1
+_EOI_BYTES = re.compile(rb"\xff\xd9")
+_MARKER = re.compile(rb"\xff+[^\x00\xff]")
+_EXIF, _XMP = b"Exif\x00", b"http://ns.adobe.com/xap/1.0/\x00"
+
+
+def _segments(data: bytes | memoryview) -> Iterator[tuple[int, int, int, bool]]:
+    """Yield (marker, start of its 0xFF, end, stray bytes before it) up to and with the first SOS."""
+    at, size = 2, len(data)
+    while True:
+        begin = at
+        stray = False
+        if at + 1 >= size:
+            return
+        if data[at] != 0xFF or data[at + 1] in {0x00, 0xFF}:
+            found = _MARKER.search(data, at)
+            if found is None:
+                return
+            stray = data[begin] != 0xFF or data[begin + 1] == 0x00  # 0xFF before a marker is allowed fill
+            begin = found.end() - 2
+        marker = data[begin + 1]
+        if marker in _ALONE:
+            at = begin + 2
+        elif marker == _EOI:
+            return
+        else:
+            if begin + 4 > size:
+                return
+            at = begin + 2 + (data[begin + 2] << 8 | data[begin + 3])
+        yield marker, begin, at, stray
+        if marker == _SOS:
+            return
+
+
+def read_jpeg_header(data: bytes | memoryview) -> Header:
+    """Return a JPEG's Header; raise TruncatedImageError, UnsupportedImageError or DecodeError."""
+    frame: tuple[int, int, int, int, int] | None = None
+    orientation = xmp = body = 0
+    plain = True
+    for marker, begin, end, stray in _segments(data):
+        plain = plain and not stray
+        if marker == _SOS:
+            body = end
+        elif marker == _APP1:
+            if data[begin + 4 : begin + 9] == _EXIF and not orientation:
+                orientation = exif_orientation(bytes(data[begin + 10 : end]))
+            elif data[begin + 4 : begin + 33] == _XMP and not xmp:
+                xmp = xmp_orientation(bytes(data[begin + 33 : end]))
+        elif marker in _SOF and frame is None and begin + 10 <= len(data):
+            height, width = data[begin + 5] << 8 | data[begin + 6], data[begin + 7] << 8 | data[begin + 8]
+            frame = (marker - 0xC0, data[begin + 4], height, width, data[begin + 9])
+    if frame is None or not body:
+        msg = f"JPEG of {len(data)} bytes ends before its first scan"
+        raise TruncatedImageError(msg)
+    process, bits, height, width, channels = frame
+    if not height:
+        msg = "JPEG with its height after the first scan (DNL) is not supported; encode it again"
+        raise UnsupportedImageError(msg)
+    if not width or not channels:
+        msg = f"JPEG header is broken: width {width}, {channels} components"
+        raise DecodeError(msg)
+    return Header(
+        "jpeg", width, height, orientation or xmp or 1,
+        channels=channels, bits=bits, process=process, body=body, plain=plain,
+    )  # fmt: skip
+
+
+def is_complete(data: bytes | memoryview, header: Header) -> bool:
+    """Return whether an end-of-image marker stands behind the first scan: a file cut short has none."""
+    if len(data) - 2 >= header.body and data[-2] == 0xFF and data[-1] == _EOI:  # noqa: PLR2004  a marker's first byte
+        return True
+    return _EOI_BYTES.search(data, header.body) is not None
+
+
+def tidy(data: bytes | memoryview) -> bytes:
+    """Return the same JPEG without stray bytes between the segments before its first scan (a copy)."""
+    parts: list[bytes | memoryview] = [data[:2]]
+    at = 2
+    for _, begin, end, _ in _segments(data):
+        parts.append(data[begin:end])
+        at = end
+    parts.append(data[at:])
+    return b"".join(parts)

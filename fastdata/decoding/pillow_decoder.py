@@ -1,0 +1,73 @@
+"""The reference: what Pillow makes of a file is what every other backend is held to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastdata.decoding.header import probe
+from fastdata.decoding.pillow_files import check_pixels, guarded, open_image
+from fastdata.errors import UnsupportedImageError
+from fastdata.types import TORCHVISION_PIXELS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+
+    from fastdata.decoding.header_fields import Header
+    from fastdata.types import Mode
+
+__all__ = ["convert", "decode_with_pillow", "make_decoder", "own_array"]
+
+
+def make_decoder() -> PillowDecoder:
+    """Return the reference decoder."""
+    return PillowDecoder()
+
+
+class PillowDecoder:
+    """Decodes whatever Pillow reads: the pixels of ``Image.open(...).convert("RGB")``, first frame."""
+
+    def __call__(self, data: bytes | memoryview, mode: Mode = "RGB") -> NDArray[np.uint8]:
+        """Return uint8 HWC, C-contiguous, own memory; raise DecodeError."""
+        return decode_with_pillow(data, mode)
+
+
+def decode_with_pillow(data: bytes | memoryview, mode: Mode = "RGB", header: Header | None = None) -> NDArray[np.uint8]:
+    """Return uint8 HWC, C-contiguous, own memory: 3 channels for RGB, 1 for L, the stored ones for native.
+
+    native keeps the indices of a palette and the 0 and 1 of a bitmap; pixels of more than 8 bits are refused there.
+    """
+    header = header or probe(data)
+    known = header
+    check_pixels(known, TORCHVISION_PIXELS.max_pixels)
+
+    def work() -> NDArray[np.uint8]:
+        with open_image(data, known) as image:
+            image.load()
+            return own_array(convert(image, mode))
+
+    return guarded(work, f"{header.codec} of {len(data)} bytes")
+
+
+def convert(image: Image, mode: Mode) -> Image:
+    """Return the loaded picture in ``mode`` as Pillow converts it, alpha dropped, without its warnings."""
+    if mode == "native":
+        if image.mode not in {"1", "L", "P", "LA", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"}:
+            msg = f"pixels of mode {image.mode} do not fit into 8 bits; ask for mode RGB or L"
+            raise UnsupportedImageError(msg)
+        return image
+    if image.mode == mode:
+        return image
+    # A transparent colour changes no RGB value, but Pillow warns when it is bytes.
+    image.info.pop("transparency", None)
+    if image.mode == "LAB" and mode == "L":
+        image = image.convert("RGB")
+    return image.convert(mode)
+
+
+def own_array(image: Image) -> NDArray[np.uint8]:
+    """Return the pixels as a writable uint8 array of shape (height, width, channels) that owns its memory."""
+    pixels = np.array(image, dtype=np.uint8)
+    return pixels[:, :, np.newaxis] if pixels.ndim == 2 else pixels  # noqa: PLR2004  Pillow's one channel has no axis

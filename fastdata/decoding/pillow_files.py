@@ -1,0 +1,158 @@
+"""Image files through Pillow, without its surprises: no global limit, no stray exception types, no external program.
+
+The plugin is chosen from the content and called directly: ``Image.open`` would check ``Image.MAX_IMAGE_PIXELS`` (a
+limit for the whole program, where ours is per call) and try formats, EPS among them, that run other programs.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import warnings
+from typing import TYPE_CHECKING, TypeVar
+
+from PIL import Image, JpegImagePlugin
+
+from fastdata.decoding.header import sniff
+from fastdata.decoding.header_fields import Header
+from fastdata.decoding.jpeg_markers import tidy
+from fastdata.errors import DecodeError, ImageTooLargeError, TruncatedImageError, UnsupportedImageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from PIL.ImageFile import ImageFile
+
+__all__ = ["check_pixels", "guarded", "open_image", "probe_with_pillow"]
+
+_T = TypeVar("_T")
+_ORIENTATION = 0x0112
+_PLUGINS: dict[str, tuple[str, ...]] = {
+    "png": ("PNG",),
+    "webp": ("WEBP",),
+    "bmp": ("BMP",),
+    "gif": ("GIF",),
+    "tiff": ("TIFF",),
+    "avif": ("AVIF",),
+    "jp2": ("JPEG2000",),
+    # No magic number of ours: formats that Pillow reads by itself, from memory, without other programs.
+    "unknown": ("PPM", "PCX", "SGI", "DDS", "QOI", "ICO", "TGA"),
+}
+_WANTED = {
+    "heic": "pip install pillow-heif, and convert the files",
+    "jxl": "pip install pillow-jxl-plugin, and convert the files",
+    "avif": "pip install 'pillow>=11.3' (with AVIF)",
+    "jp2": "a Pillow built with OpenJPEG",
+}
+#: Held while warnings are silenced: the interpreter's filters belong to all threads.
+_quiet = threading.Lock()
+
+
+class _PlainJpeg(JpegImagePlugin.JpegImageFile):
+    """Pillow's JPEG reader without the look for a resolution in EXIF, which costs time and warns of broken EXIF."""
+
+    def _read_dpi_from_exif(self) -> None:
+        pass
+
+
+def guarded(work: Callable[[], _T], what: str) -> _T:
+    """Return ``work()``, any exception of a decoder turned into a DecodeError that names ``what``.
+
+    Pillow raises OSError, SyntaxError, ValueError, struct.error, EOFError, IndexError and others over broken files. A
+    warning that the program's filters turn into an exception is no reason to refuse a file: it is then done again in
+    silence.
+    """
+    try:
+        return work()
+    except Warning:
+        pass
+    except Exception as error:  # noqa: BLE001  the list above is open
+        raise _named(error, what) from error
+    with _quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001  as above
+            raise _named(error, what) from error
+
+
+def _named(error: Exception, what: str) -> DecodeError:
+    if isinstance(error, DecodeError):
+        return error
+    text = str(error) or type(error).__name__
+    if isinstance(error, Image.DecompressionBombError):
+        return ImageTooLargeError(f"{what}: {text} (max_pixels=)")
+    if isinstance(error, EOFError) or "truncated" in text.lower():
+        return TruncatedImageError(f"{what} is cut short: {text}")
+    if isinstance(error, (MemoryError, OverflowError)):
+        return ImageTooLargeError(f"{what}: too large for the memory of this machine: {text}")
+    if isinstance(error, NotImplementedError) or "unsupported" in text.lower() or "not support" in text.lower():
+        return UnsupportedImageError(f"{what}: {text}")
+    return DecodeError(f"{what} is broken: {text}")
+
+
+def check_pixels(header: Header, max_pixels: int | None) -> None:
+    """Raise ImageTooLargeError where the header promises more pixels than allowed."""
+    if max_pixels is not None and header.pixels > max_pixels:
+        msg = (
+            f"{header.codec} of {header.width} x {header.height} = {header.pixels} pixels, more than "
+            f"max_pixels={max_pixels} (pack: --max-pixels); raise it if the file is trusted"
+        )
+        raise ImageTooLargeError(msg)
+
+
+def open_image(data: bytes | memoryview, header: Header | None = None) -> ImageFile:
+    """Return an opened, not yet loaded Pillow image; raise UnsupportedImageError or whatever Pillow raises."""
+    codec = header.codec if header is not None else sniff(data)
+    if codec == "jpeg":
+        clean = tidy(data) if header is not None and not header.plain else data
+        return _PlainJpeg(io.BytesIO(clean))
+    if not len(data):
+        msg = "the file holds no bytes"
+        raise DecodeError(msg)
+    last: Exception | None = None
+    for name in _PLUGINS.get(codec, ()):
+        if name not in Image.OPEN:
+            Image.init()
+        if name not in Image.OPEN:
+            break
+        factory, accept = Image.OPEN[name]
+        try:
+            if accept is None or accept(bytes(data[:16])) is True:
+                return factory(io.BytesIO(data), "")
+        except (SyntaxError, IndexError, TypeError, ValueError, OSError) as error:
+            last = error
+    if last is not None and codec != "unknown":
+        raise last
+    wanted = f"; install {_WANTED[codec]}" if codec in _WANTED else ""
+    msg = f"{codec} is not readable here{wanted}" if codec != "unknown" else "no known image format by its first bytes"
+    raise UnsupportedImageError(msg)
+
+
+def probe_with_pillow(data: bytes | memoryview, codec: str) -> Header:
+    """Return the Header of a format that only Pillow reads here.
+
+    Pillow turns a TIFF upright itself, so width, height and orientation (1) of one are those after that.
+    """
+
+    def work() -> Header:
+        with open_image(data) as image:
+            width, height = image.size
+            orientation = 1 if codec == "tiff" else int(image.getexif().get(_ORIENTATION, 1))
+            bits = _bits(image)
+            return Header(
+                codec, width, height, orientation if 1 <= orientation <= 8 else 1,  # noqa: PLR2004  EXIF: 1..8
+                frames=getattr(image, "n_frames", 1), channels=len(image.getbands()), bits=bits,
+                alpha=image.mode in {"RGBA", "LA", "PA", "La", "RGBa"} or "transparency" in image.info,
+                palette=image.mode in {"P", "PA"},
+            )  # fmt: skip
+
+    return guarded(work, f"{codec} of {len(data)} bytes")
+
+
+def _bits(image: ImageFile) -> int:
+    tags = getattr(image, "tag_v2", None)
+    if tags is not None:
+        stored = tags.get(258, (8,))  # TIFF BitsPerSample
+        return int(max(stored)) if isinstance(stored, tuple) else int(stored)
+    return {"I;16": 16, "I;16B": 16, "I;16L": 16, "I": 32, "F": 32, "1": 1}.get(image.mode, 8)

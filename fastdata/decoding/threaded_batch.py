@@ -1,0 +1,169 @@
+"""Any per-image Decoder as a BatchDecoder: a pool of threads that takes the images of all batches one at a time."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdata.decoding.resample import resample_into
+from fastdata.errors import DecodeError, OptionError
+from fastdata.types import CODEC_IDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from fastdata.types import Decoder, Encoded, Geometry
+
+__all__ = ["ThreadedBatchDecoder"]
+
+_RAW = CODEC_IDS["raw"]
+
+
+class _Batch:
+    """One call of decode_batch: how many images are left, and what failed."""
+
+    __slots__ = ("_left", "_lock", "done", "failures", "work")
+
+    def __init__(self, count: int, work: Callable[[int], None]) -> None:
+        self.work = work
+        self.failures: dict[int, DecodeError] = {}
+        self.done = threading.Event()
+        self._left = count
+        self._lock = threading.Lock()
+
+    def run(self, position: int) -> None:
+        try:
+            self.work(position)
+        except DecodeError as error:
+            self.failures[position] = error
+        except Exception as error:  # noqa: BLE001  one bad image must not take the thread or the batch with it
+            failure = DecodeError(f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self.failures[position] = failure
+        with self._lock:
+            self._left -= 1
+            last = not self._left
+        if last:
+            self.done.set()
+
+
+class ThreadedBatchDecoder:
+    """Decodes batches by a Decoder in ``threads`` threads, which all calls share, first come first served.
+
+    The threads start with the first batch (in a forked child, with its first one), are daemons and end with close().
+    """
+
+    def __init__(self, decoder: Decoder, threads: int) -> None:
+        """Take the decoder, which must be usable from many threads; no thread starts yet."""
+        if threads < 1:
+            msg = f"threads must be 1 or more, not {threads}"
+            raise OptionError(msg)
+        self._decoder = decoder
+        self._count = threads
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[tuple[_Batch, int] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._process = 0
+        self._closed = False
+
+    def decode_batch(
+        self,
+        encoded: Encoded,
+        geometry: Geometry,
+        out: NDArray[Any],
+        *,
+        levels: NDArray[np.float32] | None = None,
+    ) -> dict[int, DecodeError]:
+        """Fill ``out`` (n, H, W, C), as types.BatchDecoder says; return the failures by position."""
+        count = len(encoded)
+        if not count:
+            return {}
+        mode = "L" if out.shape[3] == 1 else "RGB"
+
+        def work(position: int) -> None:
+            if encoded.codec[position] == _RAW:
+                pixels = _raw_pixels(encoded, position, out.shape[3])
+            else:
+                pixels = self._decoder(encoded.views[position], mode)
+            resample_into(pixels, geometry, position, out[position], levels=levels)
+
+        batch = _Batch(count, work)
+        jobs = self._started()
+        for position in range(count):
+            jobs.put((batch, position))
+        batch.done.wait()
+        return dict(sorted(batch.failures.items()))
+
+    def close(self) -> None:
+        """Stop the threads once the batches begun are done; may be called twice."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            threads, self._threads = self._threads, []
+            if self._process == os.getpid():
+                for _ in threads:
+                    self._jobs.put(None)
+        if self._process == os.getpid():
+            for thread in threads:
+                if thread is not threading.current_thread():
+                    thread.join()
+
+    def __enter__(self) -> ThreadedBatchDecoder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _started(self) -> queue.SimpleQueue[tuple[_Batch, int] | None]:
+        # A forked child has this object but not its threads, and a queue whose lock another thread may have held. The
+        # lock of this object is held for microseconds only; a child made in that moment is the caller's own race.
+        with self._lock:
+            if self._closed:
+                msg = "this decoder is closed"
+                raise OptionError(msg)
+            if self._process != os.getpid():
+                self._process = os.getpid()
+                self._jobs = queue.SimpleQueue()
+                self._threads = [
+                    threading.Thread(target=_serve, args=(self._jobs,), name=f"fastdata-decode-{number}", daemon=True)
+                    for number in range(self._count)
+                ]
+                for thread in self._threads:
+                    thread.start()
+            return self._jobs
+
+
+def _serve(jobs: queue.SimpleQueue[tuple[_Batch, int] | None]) -> None:
+    while True:
+        job = jobs.get()
+        if job is None:
+            return
+        batch, position = job
+        batch.run(position)
+        del job, batch  # an idle thread keeps no batch alive
+
+
+def _raw_pixels(encoded: Encoded, position: int, channels: int) -> NDArray[np.uint8]:
+    width, height = int(encoded.width[position]), int(encoded.height[position])
+    stored = np.frombuffer(encoded.views[position], np.uint8)
+    if not width or not height or stored.size % (width * height):
+        msg = f"raw record of {stored.size} bytes is not {width} x {height} pixels"
+        raise DecodeError(msg)
+    pixels = stored.reshape(height, width, -1)
+    if pixels.shape[2] == channels:
+        return pixels
+    if pixels.shape[2] == 1:
+        return np.repeat(pixels, channels, axis=2)
+    if pixels.shape[2] == 3 and channels == 1:  # noqa: PLR2004  RGB to grey, with Pillow's weights
+        from PIL import Image  # noqa: PLC0415  rare
+
+        return np.asarray(Image.frombuffer("RGB", (width, height), stored, "raw", "RGB", 0, 1).convert("L"))[..., None]
+    msg = f"raw record has {pixels.shape[2]} channels, {channels} are asked for"
+    raise DecodeError(msg)
