@@ -42,10 +42,13 @@ def normalize(images: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor, dt
     """Return ``images * scale + shift`` as ``dtype``: new memory, the memory format of ``images``.
 
     images: uint8 (..., C, H, W). scale, shift: float32 (C, 1, 1) on the same device. The arithmetic is float32, rounded
-    once to ``dtype``; one kernel, no float32 copy of the batch on CUDA.
+    once to ``dtype``; on CUDA in one kernel, with no float32 copy of the batch.
     """
-    out = torch.empty_like(images, dtype=dtype)
-    return torch.addcmul(shift, images, scale, out=out)
+    if images.is_cuda:
+        return torch.addcmul(shift, images, scale, out=torch.empty_like(images, dtype=dtype))
+    # On a CPU, the one operator with its mixed types takes twice as long as these three (39 ms against 20, 64 x 3 x 224
+    # x 224, one thread).
+    return images.to(torch.float32).mul_(scale).add_(shift).to(dtype)
 
 
 def flip_where(images: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
