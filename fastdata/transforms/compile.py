@@ -1,0 +1,221 @@
+"""A torchvision transform, read into a Plan, or the reason why the engine cannot take it.
+
+Exact types only: a subclass, a patched method or a hook may do anything. torchvision is never imported here: whoever
+hands over one of its objects has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdata.transforms.composition import Composition, RefusedError, refuse
+from fastdata.transforms.plan import CenterCrop, Pad, Plan, RandomCrop, RandomResizedCrop, Resize, Unsupported
+from fastdata.transforms.readers import READERS, Cast, Geometric, Normalise, ToTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from fastdata.transforms.plan import Step
+    from fastdata.transforms.readers import Read
+    from fastdata.types import Interpolation
+
+__all__ = ["compile_transform"]
+
+#: Where the types that are understood are looked up, if somebody has imported them.
+_HOMES = ("torchvision.transforms", "torchvision.transforms.v2", "torch.nn")
+_CONTAINERS = ("Compose", "Sequential")
+_METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "check_inputs", "_call_kernel")
+
+
+def compile_transform(transform: object) -> Plan | Unsupported:
+    """Return what ``transform`` asks for, read anew at each call, or why worker processes must run it.
+
+    Understood: None, one torchvision v1 or v2 transform, their Compose, torch.nn.Sequential, and lists or tuples of
+    them. The plan gives torchvision's pixels for a PIL image within 1 grey level, and its random steps' distribution.
+    """
+    builder = _Builder()
+    number, step = 0, transform
+    try:
+        for number, step in enumerate(_flat(transform), start=1):  # noqa: B007  the reason names them
+            builder.add(_read(step))
+            builder.lines.append(" ".join(repr(step).split()))
+    except _ContainerError as error:
+        return Unsupported(str(error))
+    except RefusedError as error:
+        return Unsupported(f"step {number}, {type(step).__name__}: {error}")
+    return builder.plan()
+
+
+class _ContainerError(Exception):
+    """A container of steps may do more than run them in turn."""
+
+
+def _flat(transform: object) -> Iterator[object]:
+    """Yield the steps, containers opened."""
+    if transform is None:
+        return
+    if type(transform) in (list, tuple):
+        steps: Any = transform
+    else:
+        home = _home(transform)
+        name = type(transform).__name__
+        if home is None or name not in _CONTAINERS:
+            yield transform
+            return
+        try:
+            _check_untouched(transform)
+        except RefusedError as error:
+            raise _ContainerError(f"{name}: {error}") from None
+        steps = list(transform) if name == "Sequential" else transform.transforms  # type: ignore[call-overload, attr-defined]
+    for step in steps:
+        yield from _flat(step)
+
+
+def _home(step: object) -> str | None:
+    """Return the public module that exports exactly the type of ``step``, or None."""
+    cls = type(step)
+    for home in _HOMES:
+        module = sys.modules.get(home)
+        if getattr(module, cls.__name__, None) is cls and cls.__module__.partition(".")[0] == home.partition(".")[0]:
+            return home
+    return None
+
+
+def _read(step: object) -> Read:
+    home = _home(step)
+    reader = READERS.get(type(step).__name__)
+    if home is None or reader is None:
+        refuse("not known to the engine")
+    _check_untouched(step)
+    try:
+        return reader(step, home.endswith(".v2"))
+    except AttributeError as error:
+        refuse(f"not the attributes expected ({error})")
+
+
+def _check_untouched(step: object) -> None:
+    """Raise unless the methods that torch calls are torch's own and no hook is set."""
+    cls, own = type(step), vars(step)
+    for name in _METHODS:
+        if name in own or getattr(getattr(cls, name, None), "__module__", "torch").partition(".")[0] not in (
+            "torch",
+            "torchvision",
+        ):
+            refuse(f"its {name} was replaced")
+    if any(value for name, value in own.items() if name.endswith(("_hooks", "_pre_hooks"))):
+        refuse("it has hooks")
+    modules = sys.modules.get("torch.nn.modules.module")
+    if getattr(modules, "_global_forward_hooks", None) or getattr(modules, "_global_forward_pre_hooks", None):
+        refuse("hooks are set for all modules")
+
+
+class _Builder:
+    """Collects what has been read; knows what the picture is by now: a PIL image, a uint8 or a float tensor."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._composition = Composition()
+        self._steps: list[Step] = []
+        self._kind = "pil"
+        self._levels: NDArray[np.float32] = np.empty((3, 256), np.float32)
+        self._divisor, self._mean, self._std = 1.0, np.zeros(3), np.ones(3)
+        self._interpolation: Interpolation = "bilinear"
+        self._fill: tuple[int, ...] | None = None
+
+    def add(self, read: Read) -> None:
+        """Take one more step, or refuse it."""
+        match read:
+            case Geometric():
+                for step in read.steps:
+                    self._geometry(step, read)
+            case ToTensor():
+                if self._kind != "pil":
+                    if read.scaled:
+                        refuse("the picture is a tensor already")
+                    return
+                self._kind = "uint8"
+                if read.scaled:
+                    self._float("divide")
+            case Cast():
+                self._cast(read)
+            case Normalise():
+                self._normalise(read)
+
+    def plan(self) -> Plan:
+        """Return what all the steps amount to."""
+        is_float = self._kind == "float"
+        self._levels.setflags(write=False)
+        return Plan(
+            steps=tuple(self._steps),
+            dtype="float32" if is_float else "uint8",
+            levels=self._levels if is_float else None,
+            divisor=self._divisor,
+            mean=tuple(self._mean.tolist()),
+            std=tuple(self._std.tolist()),
+            fill=self._fill or (0, 0, 0),
+            interpolation=self._interpolation,
+            output_size=self._composition.size,
+            output_kind="pil" if self._kind == "pil" else "tensor",
+            description=tuple(self.lines),
+        )
+
+    def _geometry(self, step: Step, read: Geometric) -> None:
+        match step:
+            case Resize() | RandomResizedCrop():
+                self._check_resampling(read)
+                self._interpolation = read.interpolation
+            case CenterCrop() | RandomCrop(if_needed=True):
+                if self._composition.may_pad(step):
+                    self._check_fill(read.fill)
+            case Pad():
+                self._check_fill(read.fill)
+        self._composition.add(step, read.interpolation)
+        self._steps.append(step)
+
+    def _check_resampling(self, read: Geometric) -> None:
+        if self._kind == "float":
+            refuse("resampling of float pixels has other values than Pillow's")
+        if self._kind == "uint8" and not (read.antialias and read.interpolation == "bilinear"):
+            refuse(f"{read.interpolation}, antialias={read.antialias} on a tensor has other pixels than Pillow's")
+
+    def _check_fill(self, fill: tuple[int, ...]) -> None:
+        if self._fill is not None and self._fill != fill:
+            refuse("a second fill colour")
+        if self._kind != "pil" and len(set(fill)) > 1:
+            refuse("a fill colour on a tensor")
+        # After ToTensor, 0.0 is what the black of the picture became; after Normalize it is some grey.
+        if self._kind == "float" and (any(fill) or self._levels[:, 0].any()):
+            refuse("padding of float pixels")
+        self._fill = fill
+
+    def _cast(self, read: Cast) -> None:
+        if self._kind == "pil":
+            refuse("the picture is no tensor yet")
+        if read.dtype == "float32" and self._kind == "uint8":
+            self._float(read.how)
+        elif read.dtype == "uint8" and self._kind == "float":
+            refuse("back to uint8")
+
+    def _float(self, how: str) -> None:
+        """To the bit as torch does it on the CPU, in float32."""
+        grey = np.arange(256, dtype=np.float32)
+        if how == "divide":
+            grey = grey / np.float32(255)
+        elif how == "multiply":
+            grey = grey * np.float32(1 / 255)
+        self._divisor = 1.0 if how == "keep" else 255.0
+        self._levels[...] = grey
+        self._kind = "float"
+
+    def _normalise(self, read: Normalise) -> None:
+        if self._kind != "float":
+            refuse("the picture is no float tensor yet")
+        mean, std = np.broadcast_to(read.mean, 3), np.broadcast_to(read.std, 3)
+        self._levels -= mean.astype(np.float32)[:, None]
+        self._levels /= std.astype(np.float32)[:, None]
+        self._mean, self._std = self._mean + self._std * mean, self._std * std

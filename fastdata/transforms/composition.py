@@ -1,0 +1,105 @@
+"""Which sequences of geometry steps one window, one resampling and one rectangle can express, and their output size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from fastdata.transforms.plan import (
+    CenterCrop,
+    HorizontalFlip,
+    Pad,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    VerticalFlip,
+)
+
+if TYPE_CHECKING:
+    from fastdata.transforms.plan import Step
+
+__all__ = ["Composition", "RefusedError", "refuse"]
+
+
+class RefusedError(Exception):
+    """The engine cannot take a step; the text says why. Never leaves this package."""
+
+
+def refuse(reason: str) -> NoReturn:
+    """Raise RefusedError."""
+    raise RefusedError(reason)
+
+
+@dataclass(slots=True)
+class Composition:
+    """Follows a pipeline step by step; a step that cannot follow raises RefusedError.
+
+    size: (width, height) where it is the same for every picture. floor: a lower bound for both sides, per axis.
+    """
+
+    size: tuple[int, int] | None = None
+    floor: tuple[int, int] = (1, 1)
+    resampled: bool = False
+    cropped: bool = False
+    padded: bool = False
+    flipped: bool = False
+
+    def add(self, step: Step, interpolation: str) -> None:
+        """Take one more step; ``interpolation`` is the step's own where it resamples."""
+        match step:
+            case RandomResizedCrop():
+                self._resample(interpolation)
+                self._becomes(step.width, step.height)
+            case Resize():
+                self._resample(interpolation)
+                self._resize(step)
+            case CenterCrop():
+                if self.may_pad(step):
+                    self._pad()
+                self.cropped = True
+                self._becomes(step.width, step.height)
+            case RandomCrop():
+                if step.if_needed and self.may_pad(step):
+                    self._pad()
+                self.cropped = True
+                self._becomes(step.width, step.height)
+            case Pad():
+                self._pad()
+                across, down = step.left + step.right, step.top + step.bottom
+                self.floor = self.floor[0] + across, self.floor[1] + down
+                if self.size is not None:
+                    self.size = self.size[0] + across, self.size[1] + down
+            case HorizontalFlip() | VerticalFlip():
+                self.flipped = True
+
+    def may_pad(self, step: CenterCrop | RandomCrop) -> bool:
+        """Return whether some picture may be smaller than the crop."""
+        return step.width > self.floor[0] or step.height > self.floor[1]
+
+    def _becomes(self, width: int, height: int) -> None:
+        self.size = self.floor = (width, height)
+
+    def _resize(self, step: Resize) -> None:
+        if step.exact is not None:
+            self._becomes(*step.exact)
+            return
+        self.size = None
+        side = step.shorter if step.shorter is not None and step.longest is None else 1
+        self.floor = (side, side)
+
+    def _resample(self, interpolation: str) -> None:
+        if self.resampled:
+            refuse("a second resampling")
+        if self.padded:
+            refuse("resampling after a step that may pad")
+        if self.flipped and interpolation.startswith("nearest"):
+            refuse("nearest-neighbour resampling after a flip")
+        self.resampled = True
+        self.cropped = False
+
+    def _pad(self) -> None:
+        # A rectangle that was cut and then grows again would show what was cut off.
+        if self.cropped and (self.resampled or self.padded):
+            refuse("it may pad what an earlier step has cropped")
+        self.padded = True
+        self.cropped = False

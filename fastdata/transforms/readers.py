@@ -1,0 +1,279 @@
+"""One reader per torchvision transform: its attributes, checked, as a value of ours.
+
+A reader takes the object and whether it is of torchvision.transforms.v2, and refuses parameters
+that the engine cannot honour to the pixel.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+import numpy as np
+
+from fastdata.transforms.composition import refuse
+from fastdata.transforms.plan import (
+    CenterCrop,
+    HorizontalFlip,
+    Pad,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    VerticalFlip,
+)
+from fastdata.types import Interpolation
+
+if TYPE_CHECKING:
+    from fastdata.transforms.plan import Step
+
+__all__ = ["READERS", "Cast", "Geometric", "Normalise", "Nothing", "Read", "ToTensor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Geometric:
+    """Steps of geometry; antialias is the flag that counts where the picture is a tensor already."""
+
+    steps: tuple[Step, ...]
+    interpolation: Interpolation = "bilinear"
+    antialias: bool = True
+    fill: tuple[int, ...] = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ToTensor:
+    """A PIL image becomes a tensor: uint8, or float32 divided by 255."""
+
+    scaled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A tensor changes its dtype; how uint8 becomes float32: divided by 255, times 1/255 (other bits), as it is."""
+
+    dtype: Literal["uint8", "float32"]
+    how: Literal["divide", "multiply", "keep"] = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Normalise:
+    """(x - mean) / std in float32, one value or one per channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """A step that changes nothing."""
+
+
+Read = Geometric | ToTensor | Cast | Normalise | Nothing
+Reader = Callable[[Any, bool], Read]
+
+# Pillow's constants (PIL.Image.Resampling), which torchvision takes for its own enum as well.
+_PILLOW: dict[int, Interpolation] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+
+
+def _integer(value: object, least: int, what: str) -> int:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least:
+        return int(value)
+    return refuse(f"{what} {value!r} is no whole number of at least {least}")
+
+
+def _number(value: object, what: str) -> float:
+    if isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value):
+        return float(value)
+    return refuse(f"{what} {value!r} is no finite number")
+
+
+def _size(value: object) -> tuple[int, int]:
+    """Return (width, height) of a size that torchvision stores as (height, width), (side,) or side."""
+    sides = list(value) if isinstance(value, (list, tuple)) else [value]
+    if len(sides) not in (1, 2):
+        refuse(f"size {value!r} is neither a side nor (height, width)")
+    return _integer(sides[-1], 1, "size"), _integer(sides[0], 1, "size")
+
+
+def _range(value: object, what: str) -> tuple[float, float]:
+    if not isinstance(value, (list, tuple)) or len(value) != 2:  # noqa: PLR2004  a range has two ends
+        refuse(f"{what} {value!r} is no (min, max)")
+    low, high = _number(value[0], what), _number(value[1], what)
+    if not 0 <= low <= high or high == 0:
+        refuse(f"{what} {value!r} is not 0 <= min <= max")
+    return low, high
+
+
+def _probability(step: Any) -> float:  # noqa: ANN401  any object of a known type
+    return _number(step.p, "p")
+
+
+def _interpolation(value: object) -> Interpolation:
+    value = getattr(value, "value", value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = _PILLOW.get(value, value)
+    for name in get_args(Interpolation):
+        if value == name:
+            return cast("Interpolation", name)
+    return refuse(f"interpolation {value!r} is not known to the engine")
+
+
+def _fill(value: object) -> tuple[int, int, int]:
+    """Return the fill colour as Pillow takes it: whole numbers, one for all channels or one for each."""
+    if isinstance(value, dict):
+        refuse(f"fill {value!r} differs by type")
+    values = list(value) if isinstance(value, (list, tuple)) else [0 if value is None else value]
+    levels = [
+        _integer(int(level) if isinstance(level, float) and level.is_integer() else level, 0, "fill")
+        for level in values
+    ]
+    if len(levels) == 1:
+        levels *= 3
+    if len(levels) != 3 or max(levels) > 255:  # noqa: PLR2004  RGB, uint8
+        refuse(f"fill {value!r} is no colour of 8 bit")
+    return levels[0], levels[1], levels[2]
+
+
+def _padding(value: object, *, torch_order: bool) -> Pad | None:
+    """Return the padding of an int or a sequence of 1, 2 or 4; v2 stores left, right, top, bottom."""
+    if value is None:
+        return None
+    sides = list(value) if isinstance(value, (list, tuple)) else [value]
+    if len(sides) not in (1, 2, 4):
+        refuse(f"padding {value!r} is no 1, 2 or 4 numbers")
+    whole = [_integer(side, 0, "padding") for side in sides]
+    if torch_order:
+        left, right, top, bottom = whole
+    else:
+        left, top, right, bottom = (whole * (4 // len(whole)))[:4]
+    return Pad(left, top, right, bottom) if any(whole) else None
+
+
+def _constant(step: Any) -> None:  # noqa: ANN401  any object of a known type
+    if step.padding_mode != "constant":
+        refuse(f"padding_mode {step.padding_mode!r} is not known to the engine")
+
+
+def _resize(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
+    how = _interpolation(step.interpolation)
+    longest = None if step.max_size is None else _integer(step.max_size, 1, "max_size")
+    size = step.size
+    sides = list(size) if isinstance(size, (list, tuple)) else [size]
+    if size is None and v2 and longest is not None:
+        found = Resize(longest=longest)
+    elif len(sides) == 1:
+        shorter = _integer(sides[0], 1, "size")
+        if longest is not None and longest <= shorter:
+            refuse(f"max_size {longest} is not above size {shorter}")
+        found = Resize(shorter=shorter, longest=longest)
+    elif longest is None:
+        found = Resize(exact=_size(size))
+    else:
+        refuse("max_size together with (height, width)")
+    return Geometric((found,), how, bool(step.antialias))
+
+
+def _center_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    return Geometric((CenterCrop(*_size(step.size)),))
+
+
+def _random_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
+    pad = _padding(step.padding, torch_order=v2)
+    crop = RandomCrop(*_size(step.size), if_needed=bool(step.pad_if_needed))
+    if pad is None and not crop.if_needed:
+        return Geometric((crop,))
+    _constant(step)
+    return Geometric((crop,) if pad is None else (pad, crop), fill=_fill(step.fill))
+
+
+def _pad(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    _constant(step)
+    pad = _padding(step.padding, torch_order=False)
+    return Nothing() if pad is None else Geometric((pad,), fill=_fill(step.fill))
+
+
+def _random_resized_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
+    ratio = _range(step.ratio, "ratio")
+    if ratio[0] == 0:
+        refuse(f"ratio {step.ratio!r} reaches 0")
+    if v2 and not np.allclose(np.exp(step._log_ratio.tolist()), ratio, rtol=1e-5):  # noqa: SLF001  what v2 draws from
+        refuse("ratio was changed after construction")
+    found = RandomResizedCrop(*_size(step.size), scale=_range(step.scale, "scale"), ratio=ratio)
+    return Geometric((found,), _interpolation(step.interpolation), bool(step.antialias))
+
+
+def _horizontal_flip(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    return Geometric((HorizontalFlip(_probability(step)),))
+
+
+def _vertical_flip(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    return Geometric((VerticalFlip(_probability(step)),))
+
+
+def _to_tensor(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    default = sys.modules["torch"].get_default_dtype()
+    if str(default) != "torch.float32":
+        refuse(f"torch's default dtype is {default}")
+    return ToTensor(scaled=True)
+
+
+def _to_uint8(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    return ToTensor(scaled=False)
+
+
+def _to_dtype(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    return _cast(step.dtype, "multiply" if step.scale else "keep")
+
+
+def _convert_image_dtype(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
+    return _cast(step.dtype, "multiply" if v2 else "divide")
+
+
+def _cast(dtype: object, how: Literal["divide", "multiply", "keep"]) -> Read:
+    match str(dtype):
+        case "torch.float32":
+            return Cast("float32", how)
+        case "torch.uint8":
+            return Cast("uint8", how)
+    return refuse(f"dtype {dtype} is neither float32 nor uint8")
+
+
+def _normalise(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    mean, std = _per_channel(step.mean, "mean"), _per_channel(step.std, "std")
+    if not np.asarray(std, np.float32).all():
+        refuse(f"std {step.std!r} has a zero")
+    return Normalise(mean, std)
+
+
+def _per_channel(value: object, what: str) -> tuple[float, ...]:
+    if hasattr(value, "tolist"):  # a tensor or an array
+        value = value.tolist()
+    values = value if isinstance(value, Sequence) else [value]
+    if len(values) not in (1, 3):
+        refuse(f"{what} {value!r} has neither one value nor three")
+    return tuple(_number(each, what) for each in values)
+
+
+def _nothing(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    return Nothing()
+
+
+#: By the name that torchvision.transforms, torchvision.transforms.v2 or torch.nn exports.
+READERS: dict[str, Reader] = {
+    "CenterCrop": _center_crop,
+    "ConvertImageDtype": _convert_image_dtype,
+    "Identity": _nothing,
+    "Normalize": _normalise,
+    "PILToTensor": _to_uint8,
+    "Pad": _pad,
+    "RandomCrop": _random_crop,
+    "RandomHorizontalFlip": _horizontal_flip,
+    "RandomResizedCrop": _random_resized_crop,
+    "RandomVerticalFlip": _vertical_flip,
+    "Resize": _resize,
+    "ToDtype": _to_dtype,
+    "ToImage": _to_uint8,
+    "ToTensor": _to_tensor,
+}
