@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fastdata.decoding.facade import decode as decode
     from fastdata.decoding.facade import decoders as decoders
     from fastdata.prefetch import CudaPrefetcher as CudaPrefetcher
+    from fastdata.stores.opener import open_store as open_store
     from fastdata.stores.store import Store as Store
 
 _WHERE = {
@@ -19,9 +20,10 @@ _WHERE = {
     "decode": "fastdata.decoding.facade",
     "decoders": "fastdata.decoding.facade",
     "Store": "fastdata.stores.store",
+    "open_store": "fastdata.stores.opener",
 }
 
-__all__ = ["CudaPrefetcher", "Store", "__version__", "decode", "decoders"]
+__all__ = ["CudaPrefetcher", "Store", "__version__", "decode", "decoders", "open_store"]
 
 
 def __getattr__(name: str) -> object:

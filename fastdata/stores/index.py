@@ -42,7 +42,7 @@ class KeyColumn:
     def find(self, key: str) -> int:
         """Return the position of ``key``; raise KeyNotFoundError. One pass of memmem over the buffer."""
         needle = key.encode("utf-8", "surrogateescape") + b"\0"
-        haystack = memoryview(self.blob)
+        haystack = self.blob.data
         if len(self) and bytes(haystack[: len(needle)]) == needle:
             return 0
         # A NUL before it makes the hit a whole key; bytes.find needs bytes, so the buffer is searched in 16 MiB steps.

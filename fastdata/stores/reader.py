@@ -93,7 +93,7 @@ class MapReader:
         data = self._part(part)
         if offset < 0 or length < 0 or offset + length > len(data):
             raise _outside(self._paths[part], offset, length, len(data))
-        return memoryview(data)[offset : offset + length]
+        return data.data[offset : offset + length]
 
     def address(self, spans: Spans) -> tuple[NDArray[np.uint64], Sequence[memoryview], object]:
         """Return addresses inside the mappings; nothing is copied and no page is touched."""

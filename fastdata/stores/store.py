@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fastdata.errors import ChecksumError, OptionError, StoreFormatError
+from fastdata.stores.file_reader import FileReader, file_sizes
 from fastdata.stores.reader import open_reader
 from fastdata.types import CODECS, Encoded, Field, Record, Spans
 
@@ -30,7 +31,9 @@ class Contents:
     """What a format's opener found: the files (parts) a store reads, the Index over them, and what is written there.
 
     kind: "lmdb", "hdf5", "tar", "folder", "manifest", ... info: the pack's own JSON facts (classes, options, mean, std,
-    format_version, ...), empty for foreign sets but for "classes" where they are known.
+    format_version, ...), empty for foreign sets but for "classes" where they are known. whole_files: each part is one
+    value, whatever its size by the time it is read (folders); the Index's lengths are 0 then. extras: gives the extras
+    of sample i where they do not lie in a field of that name (manifests).
     """
 
     path: str
@@ -38,6 +41,8 @@ class Contents:
     parts: Sequence[str]
     index: Index
     info: Mapping[str, Any] = field(default_factory=dict)
+    whole_files: bool = False
+    extras: Callable[[int], Mapping[str, Any]] | None = None
 
 
 class Store:
@@ -52,8 +57,8 @@ class Store:
         self.index, self.parts = contents.index, contents.parts
         self.info: Mapping[str, Any] = MappingProxyType(dict(contents.info))
         self.classes: tuple[str, ...] = tuple(self.info.get("classes", ()))
-        self._reopen = reopen
-        self._reader: Reader = open_reader(self.parts, io)
+        self._reopen, self._extras, self._whole_files = reopen, contents.extras, contents.whole_files
+        self._reader: Reader = FileReader(self.parts) if contents.whole_files else open_reader(self.parts, io)
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -87,14 +92,15 @@ class Store:
         if column is None:
             return None
         value = column[self._position(i)].tolist()
-        return tuple(value) if isinstance(value, list) else value  # type: ignore[no-any-return]
+        return tuple(value) if isinstance(value, list) else value
 
     def spans(self, indices: NDArray[np.int64], field: str = "image") -> Spans:
         """Return where ``field`` of the samples lies."""
         column = self._column(field)
-        return Spans(
-            column.part[indices].astype(np.int64), column.offset[indices], column.length[indices].astype(np.int64)
-        )
+        part, length = column.part[indices].astype(np.int64), column.length[indices].astype(np.int64)
+        if self._whole_files:
+            length = file_sizes(self.parts, part)
+        return Spans(part, column.offset[indices], length)
 
     def read(self, i: int, field: str = "image") -> memoryview:
         """Return the bytes of a field of sample ``i``: read-only, no copy with mmap; raise OptionError if absent."""
@@ -107,14 +113,17 @@ class Store:
 
     def fetch(self, indices: NDArray[np.int64], field: str = "image") -> Encoded:
         """Return the encoded bytes of many samples, for a BatchDecoder; width and height are 0 where unknown."""
-        spans = self.spans(indices, field)
-        address, views, keep = self._reader.address(spans)
-        index = self.index
-        codec = self._column(field).codec[indices]
-        return Encoded(address, spans.length, codec, index.width[indices], index.height[indices], views, keep)
+        column, index = self._column(field), self.index
+        part, length = column.part[indices].astype(np.int64), column.length[indices].astype(np.int64)
+        address, views, keep = self._reader.address(Spans(part, column.offset[indices], length))
+        if self._whole_files:
+            length = np.fromiter(map(len, views), np.int64, len(views))
+        return Encoded(address, length, column.codec[indices], index.width[indices], index.height[indices], views, keep)
 
     def extras(self, i: int) -> dict[str, Any]:
         """Return what else the source said of sample ``i``."""
+        if self._extras is not None:
+            return dict(self._extras(self._position(i)))
         column = self.index.fields.get("extras")
         if column is None or column.length[self._position(i)] <= 0:
             return {}
@@ -145,7 +154,7 @@ class Store:
         return map(self.record, range(len(self)))
 
     def check(self, i: int, field: str = "image") -> None:
-        """Raise ChecksumError unless the bytes of sample ``i`` are those that were packed; no-op where none is known."""
+        """Raise ChecksumError unless the bytes of sample ``i`` are those that were packed, where a sum is known."""
         import zlib  # noqa: PLC0415  only verification needs it
 
         wanted = int(self._column(field).checksum[self._position(i)])

@@ -1,0 +1,60 @@
+"""``open_writer``: the writer for a destination, by its ending; a new format is one file and one row."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastdata.errors import OptionError
+from fastdata.registry import Row, load
+
+if TYPE_CHECKING:
+    from fastdata.types import Writer
+
+__all__ = ["WRITERS", "WriterOptions", "open_writer"]
+
+#: Endings to writers: each is called with (dst, options).
+WRITERS: dict[str, Row] = {
+    ".lmdb": Row("fastdata.converters.lmdb_writer:LmdbWriter"),
+    ".mdb": Row("fastdata.converters.lmdb_writer:LmdbWriter"),
+    ".h5": Row("fastdata.converters.hdf5_writer:Hdf5Writer"),
+    ".hdf5": Row("fastdata.converters.hdf5_writer:Hdf5Writer"),
+    ".tar": Row("fastdata.converters.tar_writer:TarWriter"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
+    """What a writer is told beside its destination.
+
+    overwrite: replace what lies there. subdir: LMDB as a folder with data.mdb. shard_bytes, shard_count: where a tar
+    set is split, by size or into that many parts (at most one of them). samples: the expected number, None if unknown.
+    """
+
+    overwrite: bool = False
+    subdir: bool = False
+    shard_bytes: int | None = None
+    shard_count: int | None = None
+    samples: int | None = None
+
+
+def open_writer(dst: str | os.PathLike[str], options: WriterOptions | None = None) -> Writer:
+    """Return the writer for ``dst``; raise OptionError for an unknown ending or options that do not go together."""
+    options = options or WriterOptions()
+    ending = os.path.splitext(os.fspath(dst))[1].lower()  # noqa: PTH122  of a brace set too
+    if ending not in WRITERS:
+        msg = f"{os.fspath(dst)}: no format has the ending {ending!r}; known: {', '.join(WRITERS)}"
+        raise OptionError(msg)
+    if options.shard_bytes is not None and options.shard_count is not None:
+        msg = "give the size of a shard or the number of shards, not both"
+        raise OptionError(msg)
+    sharded = options.shard_bytes is not None or options.shard_count is not None
+    if sharded and ending != ".tar":
+        msg = f"{os.fspath(dst)}: only tar sets are split into shards; drop the option, or pack to a .tar"
+        raise OptionError(msg)
+    if options.subdir and "lmdb_writer" not in WRITERS[ending].target:
+        msg = f"{os.fspath(dst)}: subdir is for LMDB; drop the option, or pack to a .lmdb"
+        raise OptionError(msg)
+    writer: Writer = load(WRITERS[ending])(dst, options)
+    return writer

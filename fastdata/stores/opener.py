@@ -1,0 +1,142 @@
+"""``open_store``: finds out by content what lies at a path; a new format is one file and one row."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fastdata.errors import IncompletePackError, StoreFormatError, StoreNotFoundError
+from fastdata.registry import Row, load
+from fastdata.stores.index import Index, KeyColumn, SpanColumn
+from fastdata.stores.store import Contents, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fastdata.stores.reader import Io
+
+__all__ = ["open_store"]
+
+_HEAD = 4096  # bytes of a file that the rows below look at
+_PARTIAL = ".partial"  # what converters.atomic puts behind the name of a pack in the making
+_BRACES = re.compile(r"\{\d+\.\.\d+\}")
+
+
+def open_store(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], io: Io = "mmap") -> Store:
+    """Open a pack, a folder of images or a manifest, whatever it is; found out by its content, not by its name.
+
+    path: a file, a folder, a set of tar files (``out-{000000..000003}.tar``, a list of paths, or several joined by
+    ``::``). io="mmap" maps files (no copies); "pread" copies each value, and survives a file that is cut short while it
+    is read. Raises StoreNotFoundError, IncompletePackError, TruncatedStoreError or StoreFormatError.
+    """
+    where = [os.fspath(p) for p in path] if isinstance(path, (list, tuple)) else os.fspath(path)  # type: ignore[arg-type]
+    contents: Contents = load(_row_for(where))(where)
+    if io == "pread":
+        contents = replace(contents, index=_in_memory(contents.index))
+    again = where if isinstance(where, list) or _is_set(where) else os.path.abspath(where)  # noqa: PTH100  a string
+    return Store(contents, partial(open_store, again, io=io), io)
+
+
+def _row_for(where: str | list[str]) -> Row:
+    if isinstance(where, list) or _is_set(where):
+        return _TARS
+    head = _head(where)
+    for sniff, row in _TABLE:
+        if sniff(where, head):
+            return row
+    what = f"its first bytes are {head[:16].hex(' ')}" if head else "the file is empty"
+    known = "LMDB, HDF5 and tar packs, folders of images, and .csv, .tsv or .jsonl manifests"
+    msg = f"{where}: not a format that is known here ({what}); known are {known}"
+    raise StoreFormatError(msg)
+
+
+def _is_set(where: str) -> bool:
+    return ("::" in where or _BRACES.search(where) is not None) and not os.path.exists(where)  # noqa: PTH110
+
+
+def _head(where: str) -> bytes:
+    """Return the first bytes of a file, none for a folder."""
+    if where.rstrip("/\\").endswith(_PARTIAL) and os.path.exists(where):  # noqa: PTH110
+        raise _incomplete(where)
+    try:
+        mode = os.stat(where).st_mode  # noqa: PTH116
+        if stat.S_ISDIR(mode):
+            return b""
+        if not stat.S_ISREG(mode):
+            msg = f"{where}: neither a file nor a folder; what can only be read once is for StreamDataset"
+            raise StoreFormatError(msg)
+        with open(where, "rb") as file:  # noqa: PTH123
+            return file.read(_HEAD)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if os.path.exists(where + _PARTIAL):  # noqa: PTH110
+            raise _incomplete(where + _PARTIAL) from error
+        msg = f"{where}: nothing lies there; give the path of a pack, a folder of images or a manifest"
+        raise StoreNotFoundError(msg) from error
+    except PermissionError as error:
+        msg = f"{where}: no permission to read it"
+        raise StoreFormatError(msg) from error
+
+
+def _incomplete(path: str) -> IncompletePackError:
+    return IncompletePackError(
+        f"{path} is an incomplete pack: the run that wrote it was stopped, or is still at work; wait for it, or pack "
+        "again with overwrite (--overwrite)"
+    )
+
+
+def _is_lmdb(where: str, head: bytes) -> bool:
+    # A meta page is a 16-byte page header, then the magic number 0xBEEFC0DE in the machine's own order (mdb.c).
+    return head[16:20] in {b"\xde\xc0\xef\xbe", b"\xbe\xef\xc0\xde"} or os.path.isfile(os.path.join(where, "data.mdb"))  # noqa: PTH113, PTH118
+
+
+def _is_hdf5(where: str, head: bytes) -> bool:
+    # The signature lies at 0 or, behind a user block, at 512, 1024, 2048, ... (HDF5 file format, section II.A).
+    del where
+    return any(head[at : at + 8] == b"\x89HDF\r\n\x1a\n" for at in (0, 512, 1024, 2048))
+
+
+def _is_tar(where: str, head: bytes) -> bool:
+    del where
+    block = head[:512]
+    if len(block) < 512:  # noqa: PLR2004  a tar block
+        return False
+    if block[257:262] == b"ustar":
+        return True
+    digits = block[148:156].strip(b" \0")
+    # The checksum sums the header's bytes, its own field as spaces (POSIX ustar); tars older than that have no magic.
+    return re.fullmatch(rb"[0-7]+", digits) is not None and int(digits, 8) == sum(block[:148]) + 256 + sum(block[156:])
+
+
+def _is_manifest(where: str, head: bytes) -> bool:
+    return where.lower().endswith((".csv", ".tsv", ".jsonl")) and not os.path.isdir(where) and b"\0" not in head  # noqa: PTH112
+
+
+def _is_folder(where: str, head: bytes) -> bool:
+    del head
+    return os.path.isdir(where)  # noqa: PTH112
+
+
+_TARS = Row("fastdata.stores.tar_store:read_tars")
+_TABLE: tuple[tuple[Callable[[str, bytes], bool], Row], ...] = (
+    (_is_lmdb, Row("fastdata.stores.lmdb_store:read_lmdb")),
+    (_is_hdf5, Row("fastdata.stores.hdf5_store:read_hdf5")),
+    (_is_tar, _TARS),
+    (_is_manifest, Row("fastdata.stores.manifest_store:read_manifest")),
+    (_is_folder, Row("fastdata.stores.folder_store:read_folder")),
+)
+
+
+def _in_memory(index: Index) -> Index:
+    """Return the index in memory of its own: views of a file that is cut short would end the process."""
+
+    def copied(value: Any) -> Any:  # noqa: ANN401  a column or a group of columns
+        return type(value)(**{f.name: getattr(value, f.name).copy() for f in fields(value)})
+
+    keys: KeyColumn = copied(index.keys)
+    columns: dict[str, SpanColumn] = {name: copied(column) for name, column in index.fields.items()}
+    label = None if index.label is None else index.label.copy()
+    return Index(keys, label, index.width.copy(), index.height.copy(), columns)
