@@ -1,0 +1,1 @@
+"""Encoded bytes to pixels: headers, one adapter per library, one reference, one contract."""

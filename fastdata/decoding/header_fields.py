@@ -17,7 +17,7 @@ class Header:
     1..8 (1 where there is none). frames: pictures in the file (0: more than one, not counted). channels: stored
     components (a palette counts as 1); bits: per component. alpha: has an alpha channel or a transparent colour.
     palette: pixels are indices. process: of a JPEG, the number n of its SOFn (0, 1 sequential, 2 progressive).
-    body: of a JPEG, the offset of the first scan's entropy-coded bytes. plain: of a JPEG, no stray bytes between its
+    body: of a JPEG, the offset of the first scan's entropy-coded bytes, and scanned: how many components that scan has. plain: of a JPEG, no stray bytes between its
     segments; of others, nothing in the header that a simpler reader would stumble over.
     """
 
@@ -32,6 +32,7 @@ class Header:
     palette: bool = False
     process: int = 0
     body: int = 0
+    scanned: int = 0
     plain: bool = True
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from fastdata.decoding.header import probe
-from fastdata.decoding.jpeg_markers import is_complete
+from fastdata.decoding.jpeg_markers import is_sound
 from fastdata.decoding.pillow_decoder import decode_with_pillow
 from fastdata.decoding.pillow_files import check_pixels
 from fastdata.types import TORCHVISION_PIXELS
@@ -29,22 +29,33 @@ if TYPE_CHECKING:
 
     Decode = Callable[[bytes | memoryview, Header], NDArray[np.uint8] | None]
 
-__all__ = ["AdaptedDecoder", "is_usual_jpeg"]
+__all__ = ["AdaptedDecoder", "is_sound_jpeg", "is_usual_jpeg"]
 
 _HUFFMAN = frozenset({0, 1, 2})  # SOF numbers: baseline, extended sequential, progressive
 _USUAL_BITS = 8
 
 
-def is_usual_jpeg(data: bytes | memoryview, header: Header) -> bool:
-    """Return whether every libjpeg decodes this file alike: 8 bit, grey or colour, nothing odd, nothing missing."""
+def is_usual_jpeg(data: bytes | memoryview, header: Header) -> bool:  # noqa: ARG001  the signature of ``takes``
+    """Return whether every libjpeg decodes such a file alike: 8 bit, grey or colour, nothing odd in its header.
+
+    Enough for a library that raises where libjpeg warns.
+    """
     return (
         header.codec == "jpeg"
         and header.process in _HUFFMAN
         and header.bits == _USUAL_BITS
         and header.channels in {1, 3}
         and header.plain
-        and is_complete(data, header)
     )
+
+
+def is_sound_jpeg(data: bytes | memoryview, header: Header) -> bool:
+    """Return the same and whether its markers are all there: for a library that is silent where libjpeg warns.
+
+    Such a library fills what is missing with grey, or prints on stderr. A file damaged between two markers still gets
+    to it; Pillow takes most of those, too, so the verdict is the same.
+    """
+    return is_usual_jpeg(data, header) and is_sound(data, header)
 
 
 class AdaptedDecoder:

@@ -15,13 +15,15 @@ from fastdata.errors import DecodeError, TruncatedImageError, UnsupportedImageEr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["is_complete", "read_jpeg_header", "tidy"]
+__all__ = ["is_sound", "read_jpeg_header", "tidy"]
 
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RSTn, SOI: markers without a length
 _SOS, _EOI, _APP1 = 0xDA, 0xD9, 0xE1
-_EOI_BYTES = re.compile(rb"\xff\xd9")
-_MARKER = re.compile(rb"\xff+[^\x00\xff]")
+_PROGRESSIVE = 2
+_MARKER = re.compile(rb"\xff[^\x00\xff]")
+_FILL, _STUFFED, _BETWEEN_SCANS = 0xFF, 0x00, frozenset({0xC4, 0xDA, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)})
+_RST0, _RST7 = 0xD0, 0xD7
 _EXIF, _XMP = b"Exif\x00", b"http://ns.adobe.com/xap/1.0/\x00"
 
 
@@ -33,12 +35,12 @@ def _segments(data: bytes | memoryview) -> Iterator[tuple[int, int, int, bool]]:
         stray = False
         if at + 1 >= size:
             return
-        if data[at] != 0xFF or data[at + 1] in {0x00, 0xFF}:
+        if data[at] != _FILL or data[at + 1] in {_STUFFED, _FILL}:
             found = _MARKER.search(data, at)
             if found is None:
                 return
-            stray = data[begin] != 0xFF or data[begin + 1] == 0x00  # 0xFF before a marker is allowed fill
-            begin = found.end() - 2
+            stray = bool(bytes(data[begin : found.start()]).strip(b"\xff"))  # 0xFF before a marker is allowed fill
+            begin = found.start()
         marker = data[begin + 1]
         if marker in _ALONE:
             at = begin + 2
@@ -56,12 +58,12 @@ def _segments(data: bytes | memoryview) -> Iterator[tuple[int, int, int, bool]]:
 def read_jpeg_header(data: bytes | memoryview) -> Header:
     """Return a JPEG's Header; raise TruncatedImageError, UnsupportedImageError or DecodeError."""
     frame: tuple[int, int, int, int, int] | None = None
-    orientation = xmp = body = 0
+    orientation = xmp = body = scanned = 0
     plain = True
     for marker, begin, end, stray in _segments(data):
         plain = plain and not stray
         if marker == _SOS:
-            body = end
+            body, scanned = end, data[begin + 4] if begin + 4 < len(data) else 0
         elif marker == _APP1:
             if data[begin + 4 : begin + 9] == _EXIF and not orientation:
                 orientation = exif_orientation(bytes(data[begin + 10 : end]))
@@ -86,11 +88,34 @@ def read_jpeg_header(data: bytes | memoryview) -> Header:
     )  # fmt: skip
 
 
-def is_complete(data: bytes | memoryview, header: Header) -> bool:
-    """Return whether an end-of-image marker stands behind the first scan: a file cut short has none."""
-    if len(data) - 2 >= header.body and data[-2] == 0xFF and data[-1] == _EOI:  # noqa: PLR2004  a marker's first byte
-        return True
-    return _EOI_BYTES.search(data, header.body) is not None
+def is_sound(data: bytes | memoryview, header: Header) -> bool:
+    """Return whether the markers from the first scan to the end are those of a whole JPEG, in their order.
+
+    Damage that hits no marker is not seen: only a decoder can.
+    """
+    at, restart, components = header.body, 0, header.scanned
+    while True:
+        found = _MARKER.search(data, at)
+        if found is None:
+            return False
+        begin = found.start()
+        marker = data[begin + 1]
+        if _RST0 <= marker <= _RST7:
+            if marker - _RST0 != restart & 7:
+                return False
+            restart += 1
+            at = begin + 2
+        elif marker == _EOI:
+            return True
+        elif marker in _BETWEEN_SCANS and begin + 4 <= len(data):
+            at = begin + 2 + (data[begin + 2] << 8 | data[begin + 3])
+            restart = 0
+            if marker == _SOS:
+                components += data[begin + 4] if begin + 4 < len(data) else 0
+                if components > header.channels and header.process != _PROGRESSIVE:
+                    return False  # another picture begins: the end of this one is gone
+        else:
+            return False
 
 
 def tidy(data: bytes | memoryview) -> bytes:

@@ -66,13 +66,13 @@ def guarded(work: Callable[[], _T], what: str) -> _T:
         return work()
     except Warning:
         pass
-    except Exception as error:  # noqa: BLE001  the list above is open
+    except Exception as error:
         raise _named(error, what) from error
     with _quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return work()
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:
             raise _named(error, what) from error
 
 

@@ -176,7 +176,7 @@ def _by_points(
     if geometry.interpolation.startswith("nearest"):
         columns = np.clip(np.floor(xs).astype(np.intp), 0, width - 1)
         rows = np.clip(np.floor(ys).astype(np.intp), 0, height - 1)
-        return pixels[rows[:, np.newaxis], columns]
+        return np.asarray(pixels[rows[:, np.newaxis], columns])
     if geometry.interpolation != "bilinear":
         msg = f"interpolation {geometry.interpolation!r} without antialias is not offered; use bilinear or antialias"
         raise OptionError(msg)
@@ -188,7 +188,9 @@ def _by_points(
     return np.asarray(top * (1 - fy) + low * fy + 0.5).astype(np.uint8)
 
 
-def _neighbours(at: NDArray[np.float64], length: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+def _neighbours(
+    at: NDArray[np.floating[Any]], length: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.floating[Any]]]:
     at = np.clip(at - 0.5, 0, length - 1)
     low = np.floor(at).astype(np.intp)
     return low, np.minimum(low + 1, length - 1), (at - low)[:, np.newaxis]

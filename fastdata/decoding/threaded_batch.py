@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fastdata.types import Decoder, Encoded, Geometry
+    from fastdata.types import Decoder, Encoded, Geometry, Mode
 
 __all__ = ["ThreadedBatchDecoder"]
 
@@ -84,7 +84,7 @@ class ThreadedBatchDecoder:
         count = len(encoded)
         if not count:
             return {}
-        mode = "L" if out.shape[3] == 1 else "RGB"
+        mode: Mode = "L" if out.shape[3] == 1 else "RGB"
 
         def work(position: int) -> None:
             if encoded.codec[position] == _RAW:
@@ -115,7 +115,7 @@ class ThreadedBatchDecoder:
                 if thread is not threading.current_thread():
                     thread.join()
 
-    def __enter__(self) -> ThreadedBatchDecoder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,166 @@
+"""The compiled core as a Decoder and as a BatchDecoder: crops are decoded, resampled and stored in threads of its own.
+
+The only importer of ``fastdata._native``. What the core does not take, and whatever it finds wrong with a file, is
+decided by the reference road (Pillow) in the same call, so that no record is lost and no file is good with one backend
+and bad with another.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdata.decoding.jpeg_adapter import AdaptedDecoder
+from fastdata.errors import DecodeError, ImageTooLargeError, OptionError
+from fastdata.types import TORCHVISION_PIXELS
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+    from fastdata.decoding.header_fields import Header
+    from fastdata.types import BatchDecoder, Decoder, Encoded, Geometry
+
+__all__ = ["NativeBatchDecoder", "available", "make_batch_decoder", "make_decoder"]
+
+# Numbers of _cpp/image_job.hpp.
+_OK, _TOO_LARGE, _MISMATCH = 0, 4, 5
+_FILTERS = {
+    "nearest": 0,
+    "nearest-exact": 0,
+    "box": 1,
+    "bilinear": 2,
+    "hamming": 3,
+    "bicubic": 4,
+    "lanczos": 5,
+}
+_NAME = "fastdata._native"
+
+
+def available() -> bool:
+    """Return whether the core was built; an ImportError of a core that is there and broken passes through."""
+    try:
+        _core()
+    except ModuleNotFoundError as error:
+        if error.name == _NAME:
+            return False
+        raise
+    return True
+
+
+def make_decoder() -> Decoder:
+    """Return a Decoder; raise ModuleNotFoundError where the core was not built."""
+    core = _core()
+
+    def decode(data: bytes | memoryview, header: Header) -> NDArray[np.uint8] | None:
+        pixels = np.empty((header.height, header.width, header.channels), np.uint8)
+        status, _ = core.decode_whole(np.frombuffer(data, np.uint8), pixels)
+        return pixels if status == _OK else None
+
+    return AdaptedDecoder(decode)
+
+
+def make_batch_decoder(threads: int) -> BatchDecoder:
+    """Return a NativeBatchDecoder; raise ModuleNotFoundError where the core was not built."""
+    return NativeBatchDecoder(threads)
+
+
+class NativeBatchDecoder:
+    """Decodes batches in ``threads`` threads of the core, which all calls share, first come first served.
+
+    The threads start with the first batch (in a forked child, with its first one) and end with close(). ``kernels``
+    names the instruction set ("generic", "avx2", "avx512"; "" takes the best one here): all give the same bits.
+    ``fast`` gives up exactness for speed: plain chroma upsampling.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        *,
+        fast: bool = False,
+        kernels: str = "",
+        max_pixels: int | None = TORCHVISION_PIXELS.max_pixels,
+    ) -> None:
+        """Make the pool; no thread starts yet."""
+        if threads < 1:
+            msg = f"threads must be 1 or more, not {threads}"
+            raise OptionError(msg)
+        self._pool = _core().Pool(threads, kernels)
+        self._fast = fast
+        self._max_pixels = max_pixels or 0
+        self._reference: Decoder | None = None
+        self._closed = False
+
+    def decode_batch(
+        self,
+        encoded: Encoded,
+        geometry: Geometry,
+        out: NDArray[Any],
+        *,
+        levels: NDArray[np.float32] | None = None,
+    ) -> dict[int, DecodeError]:
+        """Fill ``out`` (n, H, W, C), as types.BatchDecoder says; return the failures by position."""
+        if self._closed:
+            msg = "this decoder is closed"
+            raise OptionError(msg)
+        if not len(encoded):
+            return {}
+        failed = self._pool.decode_batch(
+            encoded.address, encoded.length, encoded.codec, encoded.width, encoded.height,
+            geometry.box, geometry.window, geometry.size, geometry.rect, geometry.hflip, geometry.vflip,
+            _colour(geometry.fill),
+            (_FILTERS[geometry.interpolation], geometry.antialias, self._max_pixels, self._fast),
+            out, levels,
+        )  # fmt: skip
+        failures: dict[int, DecodeError] = {}
+        for position, status, message in failed:
+            if status == _TOO_LARGE:
+                failures[position] = ImageTooLargeError(message)
+            elif status == _MISMATCH:
+                failures[position] = DecodeError(message)
+            else:
+                self._by_reference(encoded, geometry, out, levels=levels, position=position, failures=failures)
+        return failures
+
+    def close(self) -> None:
+        """Stop the threads once the batches begun are done; may be called twice."""
+        self._closed = True
+        self._pool.close()
+
+    def __enter__(self) -> NativeBatchDecoder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _by_reference(  # noqa: PLR0913  one row of a batch is all of this
+        self,
+        encoded: Encoded,
+        geometry: Geometry,
+        out: NDArray[Any],
+        *,
+        levels: NDArray[np.float32] | None,
+        position: int,
+        failures: dict[int, DecodeError],
+    ) -> None:
+        from fastdata.decoding.threaded_batch import decode_position  # noqa: PLC0415  brings Pillow
+
+        if self._reference is None:
+            from fastdata.decoding.pillow_decoder import make_decoder as make_reference  # noqa: PLC0415
+
+            self._reference = make_reference()
+        try:
+            decode_position(self._reference, encoded, geometry, position, out, levels=levels)
+        except DecodeError as error:
+            failures[position] = error
+
+
+def _colour(fill: tuple[int, ...]) -> tuple[int, int, int]:
+    return (fill[0], fill[1], fill[2]) if len(fill) > 2 else (fill[0], fill[0], fill[0])  # noqa: PLR2004  RGB
+
+
+def _core() -> ModuleType:
+    return importlib.import_module(_NAME)
