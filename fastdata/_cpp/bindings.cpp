@@ -1,4 +1,158 @@
 // The one file of the core that knows Python.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
-NB_MODULE(_native, m) { m.doc() = "fastdata's compiled core"; }
+#include <stdexcept>
+#include <tuple>
+
+#include "pool.hpp"
+
+#define FASTDATA_TEXT(x) #x
+#define FASTDATA_STRING(x) FASTDATA_TEXT(x)
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using fastdata::Batch;
+using fastdata::Output;
+
+template <typename T>
+using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T, int kWidth>
+using Table = nb::ndarray<const T, nb::shape<-1, kWidth>, nb::c_contig, nb::device::cpu>;
+using Levels = nb::ndarray<const float, nb::shape<-1, 256>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Failures = std::vector<std::tuple<int64_t, int, std::string>>;
+
+void require(bool fine, const char* text) {
+  if (!fine) throw nb::value_error(text);
+}
+
+const fastdata::Kernels& kernels_named(const std::string& name) {
+  if (name.empty()) return fastdata::best_kernels();
+  const fastdata::Kernels* kernels = fastdata::kernels_by_name(name.c_str());
+  require(kernels != nullptr, "no such kernels on this processor; known: generic, avx2, avx512");
+  return *kernels;
+}
+
+Output output_of(const nb::ndarray<nb::ndim<4>, nb::device::cpu>& out, const nb::object& levels_object) {
+  Output result{};
+  result.data = out.data();
+  for (int axis = 0; axis < 4; ++axis) result.stride[axis] = out.stride(axis);
+  result.height = static_cast<int>(out.shape(1));
+  result.width = static_cast<int>(out.shape(2));
+  result.channels = static_cast<int>(out.shape(3));
+  require(result.channels == 1 || result.channels == 3, "out must have 1 or 3 channels");
+  if (levels_object.is_none()) {
+    require(out.dtype() == nb::dtype<uint8_t>(), "out must be uint8, or float32 with levels");
+  } else {
+    const auto levels = nb::cast<Levels>(levels_object);
+    require(out.dtype() == nb::dtype<float>(), "out must be float32 where levels are given");
+    require(static_cast<int>(levels.shape(0)) == result.channels, "levels must be float32 (channels, 256)");
+    result.levels = levels.data();
+  }
+  return result;
+}
+
+class PyPool {
+ public:
+  PyPool(int threads, const std::string& kernels) : pool_(threads, kernels_named(kernels)) {}
+
+  // NOLINTNEXTLINE(readability-function-size): one row for each array of the batch
+  Failures decode_batch(Column<uint64_t> address, Column<int64_t> length, Column<uint8_t> codec, Column<int32_t> width,
+                        Column<int32_t> height, Table<int32_t, 4> box, Table<double, 4> window, Table<int32_t, 2> size,
+                        Table<int32_t, 4> rect, Column<bool> hflip, Column<bool> vflip,
+                        std::tuple<int, int, int> fill, std::tuple<int, bool, int64_t, bool> options,
+                        nb::ndarray<nb::ndim<4>, nb::device::cpu> out, nb::object levels) {
+    Batch batch{};
+    batch.count = static_cast<int64_t>(out.shape(0));
+    const size_t n = out.shape(0);
+    require(address.shape(0) == n && length.shape(0) == n && codec.shape(0) == n && width.shape(0) == n &&
+                height.shape(0) == n && box.shape(0) == n && window.shape(0) == n && size.shape(0) == n &&
+                rect.shape(0) == n && hflip.shape(0) == n && vflip.shape(0) == n,
+            "all arrays must be as long as out");
+    batch.address = address.data();
+    batch.length = length.data();
+    batch.codec = codec.data();
+    batch.width = width.data();
+    batch.height = height.data();
+    batch.box = box.data();
+    batch.window = window.data();
+    batch.size = size.data();
+    batch.rect = rect.data();
+    batch.hflip = hflip.data();
+    batch.vflip = vflip.data();
+    batch.out = output_of(out, levels);
+    for (size_t i = 0; i < n; ++i) {
+      require(batch.rect[4 * i + 2] == batch.out.width && batch.rect[4 * i + 3] == batch.out.height,
+              "every rect must have the width and height of out");
+      require(batch.length[i] >= 0, "lengths must not be negative");
+    }
+    batch.options.filter = static_cast<fastdata::Filter>(std::get<0>(options));
+    batch.options.antialias = std::get<1>(options);
+    batch.options.max_pixels = std::get<2>(options);
+    batch.options.fast = std::get<3>(options);
+    const int colour[3] = {std::get<0>(fill), std::get<1>(fill), std::get<2>(fill)};
+    for (int c = 0; c < 3; ++c) batch.options.fill[c] = static_cast<uint8_t>(colour[c]);
+    std::vector<fastdata::Failure> failures;
+    {
+      nb::gil_scoped_release release;
+      failures = pool_.run(batch);
+    }
+    Failures result;
+    for (fastdata::Failure& failure : failures) {
+      result.emplace_back(failure.index, failure.status, std::move(failure.message));
+    }
+    return result;
+  }
+
+  void close() {
+    nb::gil_scoped_release release;
+    pool_.stop();
+  }
+
+  int threads() const { return pool_.threads(); }
+
+ private:
+  fastdata::Pool pool_;
+};
+
+std::tuple<int, std::string, int, int, int> read_header(Bytes data) {
+  nb::gil_scoped_release release;
+  fastdata::JpegReader reader;
+  const fastdata::Status status = reader.open(data.data(), data.shape(0));
+  return {status, reader.message(), reader.width(), reader.height(), reader.components()};
+}
+
+std::tuple<int, std::string> decode_whole(
+    Bytes data, nb::ndarray<uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> pixels) {
+  nb::gil_scoped_release release;
+  fastdata::Scratch scratch(fastdata::generic_kernels());
+  char message[fastdata::kMessageSize];
+  const fastdata::Status status = fastdata::decode_whole(scratch, data.data(), data.shape(0), pixels.shape(0),
+                                                         pixels.shape(1), pixels.shape(2), pixels.data(), message);
+  return {status, message};
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.doc() = "fastdata's compiled core; fastdata.decoding.native_decoder is its only caller.";
+  nb::class_<PyPool>(m, "Pool")
+      .def(nb::init<int, std::string>(), "threads"_a, "kernels"_a = "")
+      .def("decode_batch", &PyPool::decode_batch, "address"_a, "length"_a, "codec"_a, "width"_a, "height"_a, "box"_a,
+           "window"_a, "size"_a, "rect"_a, "hflip"_a, "vflip"_a, "fill"_a, "options"_a, "out"_a,
+           "levels"_a.none())
+      .def("close", &PyPool::close)
+      .def_prop_ro("threads", &PyPool::threads);
+  m.def("read_header", &read_header, "data"_a, "Return (status, message, width, height, components) of a JPEG.");
+  m.def("decode_whole", &decode_whole, "data"_a, "pixels"_a,
+        "Decode a whole JPEG into uint8 (height, width, 1 or 3); return (status, message).");
+  m.def("kernels", [] { return std::string(fastdata::best_kernels().name); }, "Name of the best kernels here.");
+  m.attr("libjpeg") = FASTDATA_STRING(LIBJPEG_TURBO_VERSION);
+}

@@ -8,13 +8,16 @@ and bad with another.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from fastdata.decoding.jpeg_adapter import AdaptedDecoder
+from fastdata.decoding.pillow_decoder import make_decoder as make_reference
 from fastdata.errors import DecodeError, ImageTooLargeError, OptionError
-from fastdata.types import TORCHVISION_PIXELS
+from fastdata.types import TORCHVISION_PIXELS, Encoded
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastdata.decoding.header_fields import Header
-    from fastdata.types import BatchDecoder, Decoder, Encoded, Geometry
+    from fastdata.types import BatchDecoder, Decoder, Geometry
 
 __all__ = ["NativeBatchDecoder", "available", "make_batch_decoder", "make_decoder"]
 
@@ -91,7 +94,8 @@ class NativeBatchDecoder:
         self._pool = _core().Pool(threads, kernels)
         self._fast = fast
         self._max_pixels = max_pixels or 0
-        self._reference: Decoder | None = None
+        self._reference: BatchDecoder | None = None
+        self._lock = threading.Lock()
         self._closed = False
 
     def decode_batch(
@@ -116,46 +120,76 @@ class NativeBatchDecoder:
             out, levels,
         )  # fmt: skip
         failures: dict[int, DecodeError] = {}
+        others: list[int] = []
         for position, status, message in failed:
             if status == _TOO_LARGE:
                 failures[position] = ImageTooLargeError(message)
             elif status == _MISMATCH:
                 failures[position] = DecodeError(message)
             else:
-                self._by_reference(encoded, geometry, out, levels=levels, position=position, failures=failures)
-        return failures
+                others.append(position)
+        if others:
+            failures.update(self._by_reference(encoded, geometry, out, others, levels))
+        return dict(sorted(failures.items()))
 
     def close(self) -> None:
         """Stop the threads once the batches begun are done; may be called twice."""
         self._closed = True
         self._pool.close()
+        if self._reference is not None:
+            self._reference.close()
 
-    def __enter__(self) -> NativeBatchDecoder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _by_reference(  # noqa: PLR0913  one row of a batch is all of this
+    def _by_reference(
         self,
         encoded: Encoded,
         geometry: Geometry,
         out: NDArray[Any],
-        *,
+        positions: list[int],
         levels: NDArray[np.float32] | None,
-        position: int,
-        failures: dict[int, DecodeError],
-    ) -> None:
-        from fastdata.decoding.threaded_batch import decode_position  # noqa: PLC0415  brings Pillow
+    ) -> dict[int, DecodeError]:
+        with self._lock:
+            if self._reference is None:
+                from fastdata.decoding.threaded_batch import ThreadedBatchDecoder  # noqa: PLC0415  brings Pillow
 
-        if self._reference is None:
-            from fastdata.decoding.pillow_decoder import make_decoder as make_reference  # noqa: PLC0415
+                self._reference = ThreadedBatchDecoder(make_reference(), self._pool.threads)
+        if len(positions) == len(encoded):
+            return self._reference.decode_batch(encoded, geometry, out, levels=levels)
+        some = np.empty((len(positions), *out.shape[1:]), out.dtype)
+        failures = self._reference.decode_batch(
+            _encoded_at(encoded, positions), _geometry_at(geometry, positions), some, levels=levels
+        )
+        out[positions] = some
+        return {positions[row]: error for row, error in failures.items()}
 
-            self._reference = make_reference()
-        try:
-            decode_position(self._reference, encoded, geometry, position, out, levels=levels)
-        except DecodeError as error:
-            failures[position] = error
+
+def _encoded_at(encoded: Encoded, rows: list[int]) -> Encoded:
+    return Encoded(
+        address=encoded.address[rows],
+        length=encoded.length[rows],
+        codec=encoded.codec[rows],
+        width=encoded.width[rows],
+        height=encoded.height[rows],
+        views=[encoded.views[row] for row in rows],
+        keep=encoded.keep,
+    )
+
+
+def _geometry_at(geometry: Geometry, rows: list[int]) -> Geometry:
+    return replace(
+        geometry,
+        box=geometry.box[rows],
+        window=geometry.window[rows],
+        size=geometry.size[rows],
+        rect=geometry.rect[rows],
+        hflip=geometry.hflip[rows],
+        vflip=geometry.vflip[rows],
+    )
 
 
 def _colour(fill: tuple[int, ...]) -> tuple[int, int, int]:

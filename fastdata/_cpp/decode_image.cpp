@@ -1,0 +1,202 @@
+#include "decode_image.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "store_pixels.hpp"
+
+namespace fastdata {
+namespace {
+
+// A window's edge that is this near to an integer is one (as in fastdata/decoding/resample.py).
+constexpr double kWhole = 1e-6;
+
+// The part of one output axis that lies inside the virtual picture, in output coordinates, and its specification.
+struct Part {
+  int begin, end;
+  AxisSpec spec;
+};
+
+Part part_of(const View& view, int axis, const Options& options) {
+  const int from = view.rect[axis], length = view.rect[axis + 2], size = view.size[axis];
+  const bool reversed = axis == 0 ? view.hflip : view.vflip;
+  const int first = std::clamp(from, 0, size), last = std::clamp(from + length, first, size);
+  const int begin = reversed ? from + length - last : first - from;
+  // Pixels outside the window do not exist for the filter, nor do those outside the box.
+  const double start = std::max(view.window[axis], 0.0), stop = view.window[axis + 2];
+  const int low = std::max(view.box[axis], static_cast<int>(std::floor(start + kWhole)));
+  const int high = std::min(view.box[axis + 2], static_cast<int>(std::ceil(stop - kWhole)));
+  return {begin, begin + (last - first),
+          {start, stop, low, high, size, first, last - first, reversed, options.filter, options.antialias}};
+}
+
+Status fail(char* message, Status status, const char* text) {
+  std::snprintf(message, kMessageSize, "%s", text);
+  return status;
+}
+
+Status check(const Source& source, const View& view, const Options& options, char* message) {
+  const bool inside = view.box[0] >= 0 && view.box[1] >= 0 && view.box[2] <= source.width &&
+                      view.box[3] <= source.height && view.box[0] < view.box[2] && view.box[1] < view.box[3];
+  if (!inside) return fail(message, kMismatch, "the box lies outside the picture");
+  const bool window_inside = view.window[0] >= -kWhole && view.window[1] >= -kWhole &&
+                             view.window[2] <= source.width + kWhole && view.window[3] <= source.height + kWhole;
+  if (!window_inside) return fail(message, kUnsupported, "the window leaves the picture");
+  if (!options.antialias && options.filter != Filter::kNearest && options.filter != Filter::kBilinear) {
+    return fail(message, kUnsupported, "this filter is not offered without antialias");
+  }
+  return kOk;
+}
+
+struct ResampleSink {
+  Resampler* resampler;
+  int channels;
+};
+
+bool begin_resampling(void* self, int channels) {
+  auto& sink = *static_cast<ResampleSink*>(self);
+  sink.channels = channels;
+  try {
+    sink.resampler->begin(channels);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
+void push_row(void* self, int y, const uint8_t* pixels) { static_cast<ResampleSink*>(self)->resampler->push(y, pixels); }
+
+Status read_jpeg(Scratch& scratch, const Source& source, const Options& options, const Region& region,
+                 const RowSink& sink, int channels, char* message) {
+  JpegReader& jpeg = scratch.jpeg;
+  Status status = jpeg.open(source.data, source.length);
+  if (status == kOk && options.max_pixels && int64_t{jpeg.width()} * jpeg.height() > options.max_pixels) {
+    std::snprintf(message, kMessageSize, "%d x %d pixels, more than max_pixels allows", jpeg.width(), jpeg.height());
+    return kTooLarge;
+  }
+  if (status == kOk && (jpeg.width() != source.width || jpeg.height() != source.height)) {
+    std::snprintf(message, kMessageSize, "the JPEG is %d x %d, the index says %d x %d", jpeg.width(), jpeg.height(),
+                  source.width, source.height);
+    return kMismatch;
+  }
+  if (status == kOk) status = jpeg.read(region, channels, sink, false, options.fast);
+  return status == kOk ? kOk : fail(message, status, jpeg.message());
+}
+
+Status read_raw(Scratch& scratch, const Source& source, const Region& region, const RowSink& sink, int wanted,
+                char* message) {
+  const size_t pixels = static_cast<size_t>(source.width) * source.height;
+  const int channels = source.length == pixels ? 1 : source.length == 3 * pixels ? 3 : 0;
+  if (channels == 0) return fail(message, kMismatch, "a raw record of another length than its width and height say");
+  if (channels != 1 && wanted == 1) return fail(message, kUnsupported, "grey wanted, a raw record in colour");
+  if (!sink.begin(sink.self, channels)) return kNoMemory;
+  const size_t bytes = static_cast<size_t>(region.right - region.left) * channels;
+  if (scratch.row.size() < bytes + kSlack) scratch.row.resize(bytes + kSlack);
+  for (int y = region.top; y < region.bottom; ++y) {
+    const size_t at = (static_cast<size_t>(y) * source.width + region.left) * channels;
+    std::memcpy(scratch.row.data(), source.data + at, bytes);
+    sink.row(sink.self, y, scratch.row.data());
+  }
+  return kOk;
+}
+
+void fill_border(const Output& out, int64_t image, const Part& x, const Part& y, const uint8_t* colour) {
+  if (y.begin > 0) fill_rectangle(out, image, {0, 0, out.width, y.begin}, colour);
+  if (y.end < out.height) fill_rectangle(out, image, {0, y.end, out.width, out.height}, colour);
+  if (x.begin > 0) fill_rectangle(out, image, {0, y.begin, x.begin, y.end}, colour);
+  if (x.end < out.width) fill_rectangle(out, image, {x.end, y.begin, out.width, y.end}, colour);
+}
+
+void write_rows(Scratch& scratch, const Output& out, int64_t image, const Part& x, const Part& y, int channels) {
+  const int count = x.end - x.begin;
+  const size_t bytes = static_cast<size_t>(count) * channels;
+  if (scratch.row.size() < bytes + kSlack) scratch.row.resize(bytes + kSlack);
+  for (int i = 0; i < y.end - y.begin; ++i) {
+    const int row = y.begin + i;
+    uint8_t* direct = direct_row(out, image, row, x.begin, channels);
+    const uint8_t* made = scratch.resampler.output(i, direct ? direct : scratch.row.data());
+    if (made != direct) store_row(out, image, row, x.begin, made, count, channels);
+  }
+}
+
+Status decode(Scratch& scratch, const Source& source, const View& view, const Options& options, const Output& out,
+              int64_t image, char* message) {
+  if (source.codec != kCodecJpeg && source.codec != kCodecRaw) return kUnsupported;
+  if (const Status status = check(source, view, options, message)) return status;
+  const Part x = part_of(view, 0, options), y = part_of(view, 1, options);
+  if (x.begin >= x.end || y.begin >= y.end) {
+    fill_rectangle(out, image, {0, 0, out.width, out.height}, options.fill);
+    return kOk;
+  }
+  Resampler& resampler = scratch.resampler;
+  if (!resampler.x.prepare(x.spec) || !resampler.y.prepare(y.spec)) {
+    return fail(message, kUnsupported, "the window does not lie over the box");
+  }
+  const Region region{resampler.x.source_low(), resampler.y.source_low(), resampler.x.source_high(),
+                      resampler.y.source_high()};
+  ResampleSink state{&resampler, 0};
+  const RowSink sink{begin_resampling, push_row, &state};
+  const Status status = source.codec == kCodecJpeg
+                            ? read_jpeg(scratch, source, options, region, sink, out.channels, message)
+                            : read_raw(scratch, source, region, sink, out.channels, message);
+  if (status != kOk) return status;
+  fill_border(out, image, x, y, options.fill);
+  write_rows(scratch, out, image, x, y, state.channels);
+  return kOk;
+}
+
+struct CopySink {
+  uint8_t* pixels;
+  int width, wanted, channels;
+};
+
+bool begin_copy(void* self, int channels) {
+  static_cast<CopySink*>(self)->channels = channels;
+  return true;
+}
+
+void copy_row(void* self, int y, const uint8_t* row) {
+  const auto& sink = *static_cast<CopySink*>(self);
+  uint8_t* target = sink.pixels + static_cast<size_t>(y) * sink.width * sink.wanted;
+  if (sink.channels == sink.wanted) {
+    std::memcpy(target, row, static_cast<size_t>(sink.width) * sink.wanted);
+  } else {
+    for (int i = 0; i < sink.width; ++i) target[3 * i] = target[3 * i + 1] = target[3 * i + 2] = row[i];
+  }
+}
+
+}  // namespace
+
+Status decode_image(Scratch& scratch, const Source& source, const View& view, const Options& options,
+                    const Output& out, int64_t image, char* message) noexcept {
+  message[0] = '\0';
+  try {
+    return decode(scratch, source, view, options, out, image, message);
+  } catch (const std::bad_alloc&) {
+    return fail(message, kNoMemory, "no memory");
+  }
+}
+
+Status decode_whole(Scratch& scratch, const uint8_t* data, size_t length, size_t height, size_t width,
+                    size_t channels, uint8_t* pixels, char* message) noexcept {
+  message[0] = '\0';
+  try {
+    JpegReader& jpeg = scratch.jpeg;
+    Status status = jpeg.open(data, length);
+    if (status == kOk && (static_cast<size_t>(jpeg.width()) != width || static_cast<size_t>(jpeg.height()) != height)) {
+      return fail(message, kMismatch, "the array has another size than the image");
+    }
+    const int wanted = channels == 1 ? 1 : 3;
+    CopySink state{pixels, jpeg.width(), wanted, 0};
+    const RowSink sink{begin_copy, copy_row, &state};
+    if (status == kOk) status = jpeg.read({0, 0, jpeg.width(), jpeg.height()}, wanted, sink, true, false);
+    return status == kOk ? kOk : fail(message, status, jpeg.message());
+  } catch (const std::bad_alloc&) {
+    return fail(message, kNoMemory, "no memory");
+  }
+}
+
+}  // namespace fastdata

@@ -1,0 +1,119 @@
+#include "jpeg_region.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "colour.hpp"
+#include "kernels.hpp"
+
+namespace fastdata {
+namespace {
+
+constexpr int kRowsAtOnce = 8;
+// Below this width libjpeg chooses another chroma upsampling (jdsample.c: more than 2 chroma columns for the fancy one),
+// so no crop is narrower.
+constexpr int kLeastWidth = 32;
+
+struct ReadPlan {
+  Region region;
+  int channels;  // as the sink gets them
+  bool to_end;
+  uint8_t* rows;  // kRowsAtOnce rows of row_bytes
+  size_t row_bytes;
+  const RowSink* sink;
+};
+
+// Block smoothing (progressive files with missing scans) looks at neighbours, so such files are decoded whole.
+bool needs_whole(const jpeg_decompress_struct& info) {
+  if (!info.progressive_mode || !info.coef_bits) return false;
+  for (int c = 0; c < info.num_components; ++c) {
+    for (int k = 1; k < DCTSIZE2; ++k) {
+      if (info.coef_bits[c][k] != 0) return true;
+    }
+  }
+  return false;
+}
+
+// Cuts the columns down to the region and one pixel more on each side, which is as far as chroma upsampling looks.
+// Returns the x of the first column that comes.
+JDIMENSION crop_columns(jpeg_decompress_struct& info, const Region& region) {
+  const int full = static_cast<int>(info.output_width);
+  int left = std::max(region.left - 1, 0), right = std::min(region.right + 1, full);
+  if (right - left < kLeastWidth) {
+    right = std::min(left + kLeastWidth, full);
+    left = std::max(right - kLeastWidth, 0);
+  }
+  const int column = info.max_h_samp_factor * DCTSIZE;
+  if (left < column && full - right < column) return 0;
+  JDIMENSION offset = left, width = right - left;
+  jpeg_crop_scanline(&info, &offset, &width);
+  return offset;
+}
+
+void convert_row(const jpeg_decompress_struct& info, uint8_t* row, size_t pixels, int channels) {
+  if (info.out_color_space == JCS_CMYK) cmyk_to_rgb(row, pixels);
+  if (channels == 1 && info.out_color_space != JCS_GRAYSCALE) rgb_to_grey(row, pixels);
+}
+
+// Calls libjpeg: owns nothing that has a destructor (an error leaves by longjmp).
+Status read_rows(JpegDecompressor& jpeg, const ReadPlan& plan) noexcept {
+  jpeg_decompress_struct& info = jpeg.info;
+  if (setjmp(jpeg.escape)) return jpeg.status;
+  jpeg_start_decompress(&info);
+  const bool whole = needs_whole(info);
+  const int first = whole ? 0 : static_cast<int>(crop_columns(info, plan.region));
+  if (!whole && plan.region.top > 0) jpeg_skip_scanlines(&info, plan.region.top);
+  JSAMPROW rows[kRowsAtOnce];
+  for (int i = 0; i < kRowsAtOnce; ++i) rows[i] = plan.rows + i * plan.row_bytes;
+  const size_t skipped = static_cast<size_t>(plan.region.left - first);
+  const size_t wanted = plan.region.right - plan.region.left;
+  while (static_cast<int>(info.output_scanline) < plan.region.bottom) {
+    const int y = static_cast<int>(info.output_scanline);
+    const JDIMENSION most = std::min<JDIMENSION>(kRowsAtOnce, plan.region.bottom - y);
+    const int count = static_cast<int>(jpeg_read_scanlines(&info, rows, most));
+    for (int i = 0; i < count; ++i) {
+      if (y + i < plan.region.top) continue;
+      uint8_t* row = rows[i] + skipped * info.output_components;
+      convert_row(info, row, wanted, plan.channels);
+      plan.sink->row(plan.sink->self, y + i, row);
+    }
+  }
+  if (plan.to_end) {
+    const JDIMENSION left = info.output_height - info.output_scanline;
+    for (JDIMENSION i = 0; i < left; ++i) jpeg_read_scanlines(&info, rows, 1);
+    jpeg_finish_decompress(&info);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+JpegReader::JpegReader() { create_decompressor(jpeg_); }
+
+JpegReader::~JpegReader() { destroy_decompressor(jpeg_); }
+
+Status JpegReader::open(const uint8_t* data, size_t length) noexcept {
+  if (!jpeg_.created && !create_decompressor(jpeg_)) return kNoMemory;
+  set_source(jpeg_, data, length);
+  return read_header(jpeg_);
+}
+
+Status JpegReader::read(const Region& region, int channels, const RowSink& sink, bool to_end, bool fast) {
+  jpeg_decompress_struct& info = jpeg_.info;
+  switch (info.num_components) {
+    case 1: info.out_color_space = JCS_GRAYSCALE; break;
+    case 3: info.out_color_space = JCS_RGB; break;
+    case 4: info.out_color_space = JCS_CMYK; break;
+    default: std::strcpy(jpeg_.message, "neither 1, 3 nor 4 components"); return kUnsupported;
+  }
+  info.dct_method = JDCT_ISLOW;
+  info.do_fancy_upsampling = fast ? FALSE : TRUE;
+  ReadPlan plan{region, info.num_components == 1 ? 1 : channels, to_end, nullptr, 0, &sink};
+  plan.row_bytes = (static_cast<size_t>(info.image_width) * info.num_components + kSlack + 63) / 64 * 64;
+  if (rows_.size() < plan.row_bytes * kRowsAtOnce) rows_.resize(plan.row_bytes * kRowsAtOnce);
+  plan.rows = rows_.data();
+  if (!sink.begin(sink.self, plan.channels)) return kNoMemory;
+  return read_rows(jpeg_, plan);
+}
+
+}  // namespace fastdata

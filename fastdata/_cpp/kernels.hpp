@@ -1,0 +1,36 @@
+// The inner loops of resampling, one set for each instruction set; all give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "axis.hpp"
+
+namespace fastdata {
+
+// Bytes that kernels may read beyond the end of a source row, and write beyond the end of a target row.
+constexpr size_t kSlack = 128;
+
+// Horizontal pass over one row. source: the row's pixels from x0 = axis.source_low() on; target: axis.count() pixels.
+using HorizontalKernel = void (*)(const uint8_t* source, uint8_t* target, const Axis& axis, int channels,
+                                  const void* plan);
+// Vertical pass for one output row: n bytes; rows[k] with weight[k], k < taps.
+using VerticalKernel = void (*)(const uint8_t* const* rows, const int32_t* weight, int taps, uint8_t* target,
+                                size_t n);
+
+struct Kernels {
+  const char* name;
+  HorizontalKernel horizontal;
+  VerticalKernel vertical;
+  // Bytes of the plan (tables derived from an axis) and what fills it; null: no plan. A plan may also be refused
+  // (returns false): then the generic horizontal kernel serves.
+  size_t (*plan_size)(const Axis& axis, int channels);
+  bool (*make_plan)(const Axis& axis, int channels, void* plan);
+};
+
+const Kernels& generic_kernels();
+// The best set that this processor has; by name ("generic", "avx2", "avx512"), null when it is not there.
+const Kernels& best_kernels();
+const Kernels* kernels_by_name(const char* name);
+
+}  // namespace fastdata

@@ -1,0 +1,135 @@
+#include "pool.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+namespace fastdata {
+
+struct Pool::Task {
+  const Batch* batch;
+  int64_t next = 0, done = 0;
+  std::vector<Failure> failures;
+  std::condition_variable finished;
+};
+
+struct Pool::State {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::deque<Task*> queue;  // front first; a task leaves it when its last image is taken
+  bool stopping = false;
+  std::vector<std::thread> threads;
+};
+
+namespace {
+
+Status decode_one(Scratch& scratch, const Batch& b, int64_t i, char* message) {
+  const Source source{reinterpret_cast<const uint8_t*>(b.address[i]), static_cast<size_t>(b.length[i]), b.codec[i],
+                      b.width[i], b.height[i]};
+  View view{};
+  std::copy_n(b.box + 4 * i, 4, view.box);
+  std::copy_n(b.window + 4 * i, 4, view.window);
+  std::copy_n(b.size + 2 * i, 2, view.size);
+  std::copy_n(b.rect + 4 * i, 4, view.rect);
+  view.hflip = b.hflip[i];
+  view.vflip = b.vflip[i];
+  return decode_image(scratch, source, view, b.options, b.out, i, message);
+}
+
+}  // namespace
+
+Pool::Pool(int threads, const Kernels& kernels)
+    : threads_(std::max(threads, 1)), kernels_(kernels), gate_(std::make_unique<std::mutex>()) {}
+
+Pool::~Pool() { stop(); }
+
+void Pool::work(std::shared_ptr<State> state, const Kernels& kernels) {
+  Scratch scratch(kernels);
+  char message[kMessageSize];
+  std::unique_lock<std::mutex> lock(state->mutex);
+  for (;;) {
+    state->wake.wait(lock, [&] { return state->stopping || !state->queue.empty(); });
+    if (state->queue.empty()) return;
+    Task& task = *state->queue.front();
+    const int64_t i = task.next++;
+    if (task.next == task.batch->count) state->queue.pop_front();
+    lock.unlock();
+    const Status status = decode_one(scratch, *task.batch, i, message);
+    lock.lock();
+    if (status != kOk) task.failures.push_back({i, status, message});
+    if (++task.done == task.batch->count) task.finished.notify_one();
+  }
+}
+
+std::shared_ptr<Pool::State> Pool::living_state() {
+  if (process_ != getpid()) {
+    // First use, or a child after a fork: locks and threads of the parent's state mean nothing here. The state is left
+    // (never destroyed: its threads cannot be joined, and its mutex may be held by nobody who lives).
+    if (process_ != 0) {
+      new std::shared_ptr<State>(std::move(state_));
+      gate_.release();
+      gate_ = std::make_unique<std::mutex>();
+    }
+    state_.reset();
+    process_ = getpid();
+  }
+  std::lock_guard<std::mutex> guard(*gate_);
+  if (!state_) {
+    auto state = std::make_shared<State>();
+    try {
+      for (int i = 0; i < threads_; ++i) state->threads.emplace_back(work, state, std::cref(kernels_));
+    } catch (...) {
+      {
+        std::lock_guard<std::mutex> lock(state->mutex);
+        state->stopping = true;
+      }
+      state->wake.notify_all();
+      for (std::thread& thread : state->threads) thread.join();
+      throw;
+    }
+    state_ = std::move(state);
+  }
+  return state_;
+}
+
+std::vector<Failure> Pool::run(const Batch& batch) {
+  if (batch.count == 0) return {};
+  Task task;
+  task.batch = &batch;
+  task.failures.reserve(static_cast<size_t>(batch.count));
+  for (;;) {
+    const std::shared_ptr<State> state = living_state();
+    std::unique_lock<std::mutex> lock(state->mutex);
+    if (state->stopping) continue;  // stopped between the two lines: take a new one
+    state->queue.push_back(&task);
+    state->wake.notify_all();
+    task.finished.wait(lock, [&] { return task.done == batch.count; });
+    break;
+  }
+  std::sort(task.failures.begin(), task.failures.end(),
+            [](const Failure& a, const Failure& b) { return a.index < b.index; });
+  return std::move(task.failures);
+}
+
+void Pool::stop() {
+  if (process_ != getpid()) {
+    if (process_ != 0) new std::shared_ptr<State>(std::move(state_));  // a forked child: nothing of this is ours
+    return;
+  }
+  std::shared_ptr<State> state;
+  {
+    std::lock_guard<std::mutex> guard(*gate_);
+    state = std::move(state_);
+    state_.reset();
+  }
+  if (!state) return;
+  {
+    std::lock_guard<std::mutex> lock(state->mutex);
+    state->stopping = true;
+  }
+  state->wake.notify_all();
+  for (std::thread& thread : state->threads) thread.join();
+}
+
+}  // namespace fastdata
