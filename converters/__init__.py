@@ -1,1 +1,40 @@
 """Packing: any set of images into one file of any format (installed as ``fastdata.converters``)."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fastdata.converters.options import PackOptions as PackOptions
+    from fastdata.converters.packing import Progress as Progress
+    from fastdata.converters.packing import pack as pack
+    from fastdata.converters.report import PackReport as PackReport
+    from fastdata.converters.report import Skipped as Skipped
+    from fastdata.converters.unpacking import unpack as unpack
+
+_WHERE = {
+    "PackOptions": "fastdata.converters.options",
+    "PackReport": "fastdata.converters.report",
+    "Progress": "fastdata.converters.packing",
+    "Skipped": "fastdata.converters.report",
+    "pack": "fastdata.converters.packing",
+    "unpack": "fastdata.converters.unpacking",
+}
+
+__all__ = ["PackOptions", "PackReport", "Progress", "Skipped", "pack", "unpack"]
+
+
+def __getattr__(name: str) -> object:
+    import importlib  # noqa: PLC0415  the module's own namespace stays clean
+
+    try:
+        module = _WHERE[name]
+    except KeyError:
+        msg = f"module 'fastdata.converters' has no attribute {name!r}"
+        raise AttributeError(msg) from None
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,271 @@
+"""``pack``: any source to any writer, in one loop; the work is done by an executor, the order is the source's."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fastdata
+from fastdata.converters.content import ContentHash
+from fastdata.converters.encoding import encoder_name
+from fastdata.converters.options import PackOptions
+from fastdata.converters.pool import WorkerPool, usable_cores
+from fastdata.converters.report import PackReport, Skipped, write_report
+from fastdata.converters.sources import Row, Source, open_source, order_of
+from fastdata.converters.statistics import ChannelSums
+from fastdata.converters.work import Packed, pack_rows
+from fastdata.converters.writers import WriterOptions, open_writer
+from fastdata.errors import NothingPackedError, OptionError, PackError, TooManySkippedError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from fastdata.types import Writer
+
+__all__ = ["Progress", "pack"]
+
+_RANGE = 2  # rows of one task: small, so that the images in flight stay few and workers end together
+_IN_FLIGHT = 4  # images per worker between being read and being written
+_LATE_MARGIN = 100  # skipped samples beyond max_errors after which going on is pointless
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: samples done of all, of which skipped, and bytes read and written so far."""
+
+    done: int
+    total: int
+    skipped: int
+    bytes_in: int
+    bytes_out: int
+
+
+def pack(
+    src: object,
+    dst: str | os.PathLike[str],
+    *,
+    executor: Executor | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    **options: Any,  # noqa: ANN401  the fields of PackOptions
+) -> PackReport:
+    """Pack ``src`` (a path, a Store, or a list of them) into ``dst``; its ending says the format; return a report.
+
+    options: those of PackOptions. executor: runs the work instead of processes of ours (its functions and arguments
+    are picklable); it is not shut down. progress: called in this thread after each sample. Order, keys and bytes do not
+    depend on workers or executor. The pack appears under its name only when it is whole; nothing is written to ``src``.
+    Raises OptionError, StoreError for the source, and PackError; skipped files are named beside it, in
+    ``dst.report.jsonl``, when too many of them end the run, too.
+    """
+    chosen = _options(options)
+    name = str(dst)
+    with ExitStack() as stack:
+        source = open_source(src)
+        stack.callback(source.close)
+        _keep_apart(source, Path(name))
+        order = order_of(len(source), chosen)
+        workers = min(chosen.workers or usable_cores(), max(1, len(order)))
+        if executor is None and workers > 1:
+            executor = stack.enter_context(_Ending(WorkerPool(workers)))
+        writer = open_writer(name, _writer_options(chosen, len(order)))
+        stack.callback(writer.abort)
+        run = _Run(name, source, chosen, workers, progress)
+        return run.through(_results(source, order, chosen, executor, workers * _IN_FLIGHT), writer, len(order))
+
+
+def _writer_options(options: PackOptions, samples: int) -> WriterOptions:
+    return WriterOptions(options.overwrite, options.subdir, options.shard_size, options.shards, samples)
+
+
+def _options(given: dict[str, Any]) -> PackOptions:
+    known = [f.name for f in fields(PackOptions)]
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        msg = f"pack has no option {unknown[0]!r}; it has {', '.join(known)}"
+        raise OptionError(msg)
+    return PackOptions(**given)
+
+
+def _keep_apart(source: Source, dst: Path) -> None:
+    """Raise OptionError where writing ``dst`` would write into a source, or replace one."""
+    target = dst.absolute().parent.resolve() / dst.name
+    for store in source.stores:
+        for path in map(Path, store.path if isinstance(store.path, list) else [store.path]):
+            place = path.resolve()
+            if target.resolve() == place or target in place.parents or place in target.parents:
+                msg = f"the destination {dst} lies in the source {path}, or holds it: nothing is written there"
+                raise OptionError(msg)
+
+
+class _Ending:
+    """Ends a pool of ours: after its work where all went well, at once where not."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> WorkerPool:
+        return self._pool
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=kind is not None)
+
+
+def _results(
+    source: Source,
+    order: Sequence[int] | NDArray[Any],
+    options: PackOptions,
+    executor: Executor | None,
+    in_flight: int,
+) -> Iterator[Packed | Skipped]:
+    """Yield what became of each sample, in order; at most ``in_flight`` images exist at a time."""
+    ranges = (
+        [source.row(int(order[k])) for k in range(start, min(start + _RANGE, len(order)))]
+        for start in range(0, len(order), _RANGE)
+    )
+    if executor is None:
+        for rows in ranges:
+            for row in rows:
+                yield from pack_rows([row], options)
+        return
+    waiting: deque[tuple[Future[list[Packed | Skipped]], list[Row]]] = deque()
+    try:
+        for rows in ranges:
+            waiting.append((_submit(executor, rows, options), rows))
+            if len(waiting) * _RANGE >= in_flight:
+                yield from _answer(*waiting.popleft())
+        while waiting:
+            yield from _answer(*waiting.popleft())
+    finally:
+        for future, _ in waiting:
+            future.cancel()
+
+
+def _submit(executor: Executor, rows: list[Row], options: PackOptions) -> Future[list[Packed | Skipped]]:
+    try:
+        return executor.submit(pack_rows, rows, options)
+    except BrokenExecutor as error:
+        raise _crash(error, rows) from error
+
+
+def _answer(future: Future[list[Packed | Skipped]], rows: list[Row]) -> list[Packed | Skipped]:
+    try:
+        return future.result()
+    except BrokenExecutor as error:
+        raise _crash(error, rows) from error
+
+
+def _crash(error: BrokenExecutor, rows: list[Row]) -> PackError:
+    names = ", ".join(row.values[0].path for row in rows)
+    return PackError(
+        f"{error}; it was at work on or near {names}. A file that crashes its decoder, or too little memory, does "
+        "that: try again with workers=1 (--workers 1) to see which, and leave that file out"
+    )
+
+
+class _Run:
+    """One packing run's bookkeeping, in the parent."""
+
+    def __init__(
+        self,
+        dst: str,
+        source: Source,
+        options: PackOptions,
+        workers: int,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._dst, self._source, self._options, self._workers = dst, source, options, workers
+        self._progress = progress
+        self._start = time.perf_counter()
+        self._skipped: list[Skipped] = []
+        self._differs: Counter[str] = Counter()
+        self._sums, self._hash = ChannelSums(), ContentHash()
+        self._samples = self._bytes_in = self._bytes_out = self._smaller = self._kept = 0
+
+    def through(self, results: Iterator[Packed | Skipped], writer: Writer, total: int) -> PackReport:
+        """Write everything; the pack is finished when this returns."""
+        for done, result in enumerate(results, 1):
+            if isinstance(result, Skipped):
+                self._skip(result, total)
+            else:
+                self._take(result, writer)
+            if self._progress is not None:
+                self._progress(Progress(done, total, len(self._skipped), self._bytes_in, self._bytes_out))
+        self._judge(total)
+        writer.finish(self._info())
+        write_report(self._dst, tuple(self._skipped))
+        return self._report()
+
+    def _skip(self, skipped: Skipped, total: int) -> None:
+        if self._options.on_error == "raise":
+            msg = f"{skipped.path} (key {skipped.key!r}) cannot be packed: {skipped.reason}; on_error='skip' passes it"
+            raise PackError(msg)
+        self._skipped.append(skipped)
+        if len(self._skipped) > self._options.max_errors * total + _LATE_MARGIN:
+            self._judge(total)
+
+    def _take(self, packed: Packed, writer: Writer) -> None:
+        writer.write(packed.record)
+        self._samples += 1
+        self._bytes_in += packed.bytes_in
+        self._bytes_out += len(packed.record.fields[0].data)
+        self._smaller += packed.smaller
+        self._kept += packed.kept
+        self._differs.update(packed.differs)
+        self._sums += packed.sums
+        self._hash.add_digest(packed.digest)
+
+    def _judge(self, total: int) -> None:
+        """Raise, with the report written, where too little was packed."""
+        skipped = self._skipped
+        if skipped and (len(skipped) > self._options.max_errors * total or not self._samples):
+            write_report(self._dst, tuple(skipped))
+            first = f"the first: {skipped[0].path}: {skipped[0].reason}; all are in {self._dst}.report.jsonl"
+            if not self._samples:
+                msg = f"nothing could be packed: {len(skipped)} of {total} images were skipped; {first}"
+                raise NothingPackedError(msg)
+            allowed = f"{self._options.max_errors:.1%}"
+            msg = f"{len(skipped)} of {total} images cannot be packed, more than max_errors ({allowed}); {first}"
+            raise TooManySkippedError(msg)
+        if not self._samples:
+            msg = f"nothing to pack: {', '.join(store.path for store in self._source.stores)} has no images"
+            raise NothingPackedError(msg)
+
+    def _info(self) -> dict[str, Any]:
+        classes = self._source.classes
+        return {
+            "classes": list(classes),
+            "class_to_idx": {name: number for number, name in enumerate(classes)},
+            "mean": list(self._sums.mean),
+            "std": list(self._sums.std),
+            "content_hash": self._hash.hexdigest(),
+            "skipped": len(self._skipped),
+            "options": self._options.facts(),
+            "encoder": encoder_name(self._options.codec),
+            "made_by": f"fastdata {fastdata.__version__}",
+        }
+
+    def _report(self) -> PackReport:
+        return PackReport(
+            dst=self._dst,
+            samples=self._samples,
+            classes=self._source.classes,
+            bytes_in=self._bytes_in,
+            bytes_out=self._bytes_out,
+            skipped=tuple(self._skipped),
+            ignored=self._source.ignored,
+            differs=dict(self._differs),
+            smaller=self._smaller,
+            kept=self._kept,
+            mean=self._sums.mean,
+            std=self._sums.std,
+            content_hash=self._hash.hexdigest(),
+            workers=self._workers,
+            seconds=time.perf_counter() - self._start,
+        )

@@ -1,0 +1,170 @@
+"""What is packed: one or several stores as one sequence of rows, with one class map and keys that are one each."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdata.errors import OptionError
+from fastdata.philox import words
+from fastdata.stores.opener import open_store
+from fastdata.stores.store import Store
+from fastdata.types import CODECS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from fastdata.converters.options import PackOptions
+    from fastdata.types import Label
+
+__all__ = ["Row", "Source", "Value", "open_source", "order_of"]
+
+_BLOCK = 1 << 20  # rows whose draws are made at once
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Where one field's bytes lie: a file, offset and length in bytes (0 and 0: the whole file), and their CRC-32."""
+
+    name: str
+    codec: str
+    path: str
+    offset: int
+    length: int
+    checksum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sample to be packed: everything a worker needs, and nothing of the store. values[0] is the image."""
+
+    key: str
+    values: tuple[Value, ...]
+    label: Label = None
+    width: int = 0
+    height: int = 0
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Source:
+    """Stores put one behind the other; rows are made when asked for."""
+
+    def __init__(self, stores: Sequence[Store]) -> None:
+        """Merge the class maps; raise OptionError where labels cannot be merged."""
+        self.stores = tuple(stores)
+        self._start = np.cumsum([0, *map(len, stores)])
+        self.classes = _merged_classes(stores)
+        self._numbers = [[self.classes.index(name) for name in store.classes] for store in stores]
+        self._prefixes = _prefixes(stores) if _keys_collide(stores) else [""] * len(stores)
+
+    def __len__(self) -> int:
+        """Return the number of samples of all stores."""
+        return int(self._start[-1])
+
+    @property
+    def ignored(self) -> dict[str, int]:
+        """How many files of the folders are no images, by type."""
+        total: dict[str, int] = {}
+        for store in self.stores:
+            for kind, count in dict(store.info.get("ignored", {})).items():
+                total[kind] = total.get(kind, 0) + int(count)
+        return total
+
+    def row(self, position: int) -> Row:
+        """Return sample ``position`` of the whole sequence."""
+        which = int(np.searchsorted(self._start, position, side="right")) - 1
+        store, i = self.stores[which], position - int(self._start[which])
+        index, label = store.index, store.label(i)
+        if self._numbers[which] and isinstance(label, int) and 0 <= label < len(self._numbers[which]):
+            label = self._numbers[which][label]
+        values = tuple(
+            Value(
+                name,
+                CODECS[int(column.codec[i])],
+                os.path.abspath(store.parts[int(column.part[i])]),  # noqa: PTH100  a string per image
+                int(column.offset[i]),
+                int(column.length[i]),
+                int(column.checksum[i]),
+            )
+            for name, column in index.fields.items()
+            if name != "extras" and column.length[i] >= 0
+        )
+        size = int(index.width[i]), int(index.height[i])
+        return Row(self._prefixes[which] + store.key(i), values, label, *size, store.extras(i))
+
+    def close(self) -> None:
+        """Close the stores."""
+        for store in self.stores:
+            store.close()
+
+
+def open_source(src: object) -> Source:
+    """Open a path, a Store, or a list of either."""
+    several = list(src) if isinstance(src, (list, tuple)) else [src]
+    if not several:
+        msg = "no source was given; expected a folder, a manifest or a pack"
+        raise OptionError(msg)
+    stores: list[Store] = []
+    for one in several:
+        if isinstance(one, Store):
+            stores.append(one)
+        elif isinstance(one, (str, os.PathLike)):
+            stores.append(open_store(one))
+        else:
+            msg = f"src is {type(one).__name__}: expected a path, a Store, or a list of them"
+            raise OptionError(msg)
+    return Source(stores)
+
+
+def order_of(length: int, options: PackOptions) -> Sequence[int] | NDArray[np.int64]:
+    """Return which sample of the source comes at which place: a function of length, shuffle, seed and limit only."""
+    if not options.shuffle:
+        return range(length if options.limit is None else min(length, options.limit))
+    draws = np.empty(length, np.uint64)
+    for start in range(0, length, _BLOCK):
+        high, low = words(options.seed, 0, np.arange(start, min(length, start + _BLOCK)), 2).T
+        draws[start : start + _BLOCK] = (high << np.uint64(32)) | low
+    return np.argsort(draws, kind="stable")[: options.limit]
+
+
+def _merged_classes(stores: Sequence[Store]) -> tuple[str, ...]:
+    """Return the sorted union of the class names (one store: its own, in its own order)."""
+    if len(stores) == 1 or len({store.classes for store in stores}) == 1:
+        return stores[0].classes
+    without = [store.path for store in stores if not store.classes and store.index.label is not None]
+    if without:
+        msg = f"{without[0]} has labels without class names, another source has class names: pack them one by one"
+        raise OptionError(msg)
+    return tuple(sorted({name for store in stores for name in store.classes}))
+
+
+def _keys_collide(stores: Sequence[Store]) -> bool:
+    if len(stores) == 1:
+        return False
+    # 64-bit hashes: two different keys that share one only cost prefixes that were not needed.
+    hashes = np.concatenate([np.fromiter(map(_hash, map(s.key, range(len(s)))), np.uint64, len(s)) for s in stores])
+    return len(np.unique(hashes)) < len(hashes)
+
+
+def _hash(key: str) -> int:
+    import hashlib  # noqa: PLC0415  only where several sources meet
+
+    data = key.encode("utf-8", "surrogateescape")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def _prefixes(stores: Sequence[Store]) -> list[str]:
+    """Return a folder name for the keys of each store: its own name, numbered where two are alike."""
+    names: list[str] = []
+    for store in stores:
+        name = os.path.basename(os.path.abspath(store.path)).partition(".")[0] or "source"  # noqa: PTH100, PTH119
+        number, unique = 2, name
+        while unique in names:
+            unique, number = f"{name}-{number}", number + 1
+        names.append(unique)
+    return [name + "/" for name in names]

@@ -1,0 +1,163 @@
+"""The unit of work of packing: a few rows in, their records out; runs in any process, on any executor."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from PIL import Image
+
+from fastdata.converters.content import record_digest
+from fastdata.converters.encoding import encode
+from fastdata.converters.report import Skipped
+from fastdata.converters.resizing import place, resample
+from fastdata.converters.statistics import ChannelSums, channel_sums
+from fastdata.decoding.header import Header, probe
+from fastdata.errors import ChecksumError, OptionError, StoreFormatError
+from fastdata.stores.file_reader import FileReader
+from fastdata.stores.reader import PreadReader
+from fastdata.types import Field, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fastdata.converters.options import PackOptions
+    from fastdata.converters.sources import Row, Value
+
+__all__ = ["Packed", "pack_rows"]
+
+#: What every decoder here, and every reader of the formats we write, takes as it is.
+_UNIVERSAL = frozenset({"jpeg", "png", "webp", "bmp", "raw"})
+_PICTURES = _UNIVERSAL | {"gif", "tiff", "avif", "heic", "jxl", "jp2"}
+_CMYK = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One packed sample, and what the parent must know of it without looking at its bytes.
+
+    digest: of the record, for the content hash. bytes_in: of the image in the source. differs: why its pixels are not
+    those of torchvision's ImageFolder. smaller: it stayed below the size asked for. kept: its bytes are the source's.
+    """
+
+    record: Record
+    digest: bytes
+    bytes_in: int
+    sums: ChannelSums = field(default_factory=ChannelSums)
+    differs: tuple[str, ...] = ()
+    smaller: bool = False
+    kept: bool = False
+
+
+def pack_rows(rows: Sequence[Row], options: PackOptions) -> list[Packed | Skipped]:
+    """Return what each row became, in order; a row that cannot be packed becomes a Skipped with its reason."""
+    return [_attempt(row, options) for row in rows]
+
+
+def _attempt(row: Row, options: PackOptions) -> Packed | Skipped:
+    try:
+        return _pack(row, options)
+    # Decoders raise what they like over broken files (struct.error, SyntaxError, IndexError, ...): one rule for all.
+    except Exception as error:  # noqa: BLE001
+        text = " ".join(str(error).split()) or "no reason given"
+        path = row.values[0].path if row.values else ""
+        return Skipped(path, row.key, f"{type(error).__name__}: {text}")
+
+
+def _pack(row: Row, options: PackOptions) -> Packed:
+    image, *others = row.values
+    _refuse_other_pictures(others, options)
+    data = _read(image)
+    header, picture = _load(data, image, row, options)
+    placement = place(*picture.size, options)
+    resized = resample(picture, placement, options)
+    kept = options.codec == "keep" and resized is picture and _good_as_stored(header, options)
+    if kept:
+        codec, stored = header.codec, data
+    else:
+        codec = "jpeg" if options.codec == "keep" else options.codec
+        stored = encode(resized, codec, options)
+    fields = Field("image", codec, stored), *(Field(v.name, v.codec, _read(v)) for v in others)
+    record = Record(row.key, fields, row.label, *resized.size, row.extras)
+    box = options.box
+    smaller = box is not None and not options.upscale and _below(resized.size, box, options)
+    return Packed(
+        record, record_digest(record), len(data), channel_sums(resized), _differences(header, options), smaller, kept
+    )
+
+
+def _read(value: Value) -> bytes:
+    if value.offset == value.length == 0:
+        return bytes(FileReader([value.path]).view(0, 0, 0))
+    reader = PreadReader([value.path])
+    try:
+        data = bytes(reader.view(0, value.offset, value.length))
+    finally:
+        reader.close()
+    if value.checksum and zlib.crc32(data) != value.checksum:
+        msg = f"{value.path}: the bytes of {value.name!r} were changed after they were packed (CRC-32)"
+        raise ChecksumError(msg)
+    return data
+
+
+def _load(data: bytes, image: Value, row: Row, options: PackOptions) -> tuple[Header, Image.Image]:
+    """Return what the file says of itself, and its picture in the pack's mode, wholly decoded."""
+    from fastdata.decoding.pixels import load_pixels
+
+    if image.codec != "raw":
+        pixels = load_pixels(data, options.policy)
+        array = pixels.array
+        return probe(data), Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
+    width, height = row.width, row.height
+    channels = len(data) // max(1, width * height)
+    if channels not in {1, 3} or len(data) != width * height * channels:
+        msg = f"{len(data)} bytes of raw pixels are no picture of {width} x {height} with 1 or 3 channels"
+        raise StoreFormatError(msg)
+    picture = Image.frombytes("RGB" if channels == 3 else "L", (width, height), data)  # noqa: PLR2004  R, G, B
+    return Header("raw", width, height, channels=channels), picture.convert(options.mode)
+
+
+def _good_as_stored(header: Header, options: PackOptions) -> bool:
+    """Whether the stored bytes give, through every decoder, the pixels that the pack promises."""
+    return (
+        header.codec in _UNIVERSAL
+        and (header.orientation == 1 or options.orientation == "keep")
+        and not header.alpha
+        and header.bits <= 8  # noqa: PLR2004  bits
+        and header.channels != _CMYK
+        and (header.frames == 1 or header.codec == "jpeg")  # further pictures of an MPO are never looked at
+        and header.plain
+        and (options.mode == "RGB" or (header.channels == 1 and not header.palette))
+        and (header.codec != "raw" or header.channels == len(options.mode))
+    )
+
+
+def _differences(header: Header, options: PackOptions) -> tuple[str, ...]:
+    causes = []
+    if header.orientation != 1 and options.orientation == "apply":
+        causes.append("turned as EXIF says")
+    if header.alpha:
+        causes.append("laid on the background (alpha)")
+    if header.bits > 8:  # noqa: PLR2004  bits
+        causes.append("scaled from 16 bit")
+    return tuple(causes)
+
+
+def _below(size: tuple[int, int], box: tuple[int, int], options: PackOptions) -> bool:
+    if options.resize_mode == "pad":
+        return False
+    if options.resize_mode == "shorter":
+        return min(size) < box[0]
+    if options.resize_mode == "longer":
+        return max(size) < box[0]
+    return size != box
+
+
+def _refuse_other_pictures(others: Sequence[Value], options: PackOptions) -> None:
+    if options.resize is None:
+        return
+    for value in others:
+        if value.codec in _PICTURES:
+            msg = f"field {value.name!r} is a picture, too, which resizing would leave behind: pack without resize"
+            raise OptionError(msg)
