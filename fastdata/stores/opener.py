@@ -23,7 +23,7 @@ __all__ = ["open_store"]
 
 _HEAD = 4096  # bytes of a file that the rows below look at
 _PARTIAL = ".partial"  # what converters.atomic puts behind the name of a pack in the making
-_BRACES = re.compile(r"\{\d+\.\.\d+\}")
+_BRACES = re.compile(r"\{\d+\.\.\d*\}")
 
 
 def open_store(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], io: Io = "mmap") -> Store:
@@ -111,6 +111,25 @@ def _is_tar(where: str, head: bytes) -> bool:
     return re.fullmatch(rb"[0-7]+", digits) is not None and int(digits, 8) == sum(block[:148]) + 256 + sum(block[156:])
 
 
+def _is_tar_index(where: str, head: bytes) -> bool:
+    del where
+    return head.startswith(b"FDINDEX")
+
+
+def _is_tar_folder(where: str, head: bytes) -> bool:
+    """Say whether a folder holds tar files and what lies beside them, and nothing else."""
+    del head
+    if not os.path.isdir(where):  # noqa: PTH112
+        return False
+    with os.scandir(where) as entries:
+        seen = [(e.name, e.is_dir()) for e in entries if not e.name.startswith(".")]
+    ours = (".tar", ".fdindex", ".fdindex.partial")
+    beside = (*ours, ".idx", ".json", ".jsonl", ".partial")
+    return any(name.endswith(ours) for name, _ in seen) and all(
+        name.endswith(beside) and not folder for name, folder in seen
+    )
+
+
 def _is_manifest(where: str, head: bytes) -> bool:
     return where.lower().endswith((".csv", ".tsv", ".jsonl")) and not os.path.isdir(where) and b"\0" not in head  # noqa: PTH112
 
@@ -125,6 +144,8 @@ _TABLE: tuple[tuple[Callable[[str, bytes], bool], Row], ...] = (
     (_is_lmdb, Row("fastdata.stores.lmdb_store:read_lmdb")),
     (_is_hdf5, Row("fastdata.stores.hdf5_store:read_hdf5")),
     (_is_tar, _TARS),
+    (_is_tar_index, _TARS),
+    (_is_tar_folder, _TARS),
     (_is_manifest, Row("fastdata.stores.manifest_store:read_manifest")),
     (_is_folder, Row("fastdata.stores.folder_store:read_folder")),
 )

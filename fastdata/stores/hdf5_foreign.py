@@ -1,0 +1,92 @@
+"""HDF5 files that others wrote: one contiguous array of pixels, and labels if they lie beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdata.errors import StoreFormatError
+from fastdata.stores.hdf5_layout import contiguous_span, read_small
+from fastdata.stores.index import Index, KeyColumn, SpanColumn
+from fastdata.stores.store import Contents
+from fastdata.types import CODEC_IDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["read_foreign"]
+
+_LABELS = ("labels", "label", "targets", "target", "y")
+_UNDERSTOOD = (
+    "understood are packs of fastdata, and files with exactly one contiguous uint8 dataset of shape (N, H, W, 3), "
+    "(N, H, W, 1) or (N, H, W) in the root, with labels, label, targets, target or y (N numbers) beside it"
+)
+
+
+def read_foreign(file: Any, where: str) -> Contents:  # noqa: ANN401  h5py has no types
+    """Return a foreign file's pictures as raw images; keys are their numbers. Raises StoreFormatError."""
+    import h5py  # noqa: PLC0415
+
+    # get_class does not follow links, so a file cannot make us open another one.
+    datasets = [
+        name
+        for name in file
+        if isinstance(file.get(name, getlink=True), h5py.HardLink) and isinstance(file[name], h5py.Dataset)
+    ]
+    pictures = [name for name in datasets if _is_pictures(file[name])]
+    if len(pictures) != 1:
+        found = ", ".join(f"{name} {file[name].dtype} {file[name].shape}" for name in datasets[:10]) or "no dataset"
+        msg = f"{where}: no layout that is understood (in its root: {found}); {_UNDERSTOOD}"
+        raise StoreFormatError(msg)
+    size = Path(where).stat().st_size
+    span = contiguous_span(file, pictures[0], where, size)
+    n, height, width = span.shape[:3]
+    each = span.nbytes // n if n else 0
+    part, codec = np.zeros(n, np.int32), np.full(n, CODEC_IDS["raw"], np.uint8)
+    offset = span.offset + np.arange(n, dtype=np.int64) * each
+    image = SpanColumn(part, offset, np.full(n, each, np.int64), codec, np.zeros(n, np.uint32))
+    index = Index(
+        _number_keys(n),
+        _labels(file, datasets, where, n, size),
+        np.full(n, width, np.int32),
+        np.full(n, height, np.int32),
+        {"image": image},
+    )
+    index.check(where)
+    return Contents(where, "hdf5", [where], index, {})
+
+
+def _is_pictures(dataset: Any) -> bool:  # noqa: ANN401
+    shape = dataset.shape
+    return (
+        dataset.dtype == np.uint8
+        and shape is not None
+        and (len(shape) == 3 or (len(shape) == 4 and shape[3] in {1, 3}))  # noqa: PLR2004  N, H, W and C
+        and max(shape) < 2**31
+    )
+
+
+def _labels(file: Any, datasets: list[str], where: str, n: int, size: int) -> NDArray[Any] | None:  # noqa: ANN401
+    for name in _LABELS:
+        if name not in datasets:
+            continue
+        dataset = file[name]
+        if dataset.dtype.kind not in "iuf" or dataset.shape is None or dataset.shape[:1] != (n,):
+            continue
+        array = read_small(file, name, where, size)
+        if array.ndim == 2 and array.shape[1] > 1:  # noqa: PLR2004
+            return array.astype(np.float32)
+        return array.reshape(n).astype(np.float64 if array.dtype.kind == "f" else np.int64)
+    return None
+
+
+def _number_keys(n: int) -> KeyColumn:
+    width = max(8, len(str(n)))
+    # Fixed width: one array of digits, and a NUL behind each key.
+    blob = np.zeros((n, width + 1), np.uint8)
+    numbers = np.arange(n, dtype=np.int64)
+    for place in range(width):
+        blob[:, width - 1 - place] = ord("0") + numbers // 10**place % 10
+    return KeyColumn(blob.reshape(-1), np.arange(n + 1, dtype=np.int64) * (width + 1))
