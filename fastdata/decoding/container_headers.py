@@ -14,8 +14,6 @@ from fastdata.errors import DecodeError, TruncatedImageError
 __all__ = ["read_bmp_header", "read_gif_header", "read_png_header", "read_webp_header"]
 
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-# Chunks that no PNG reader warns about; an iCCP profile or a broken text makes libpng print to stderr.
-_PNG_QUIET = frozenset({b"IHDR", b"IDAT", b"IEND", b"PLTE", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tIME", b"eXIf"})
 
 
 def read_png_header(data: bytes | memoryview) -> Header:
@@ -28,7 +26,7 @@ def read_png_header(data: bytes | memoryview) -> Header:
         msg = f"PNG header is broken: {width} x {height}, colour type {colour}"
         raise DecodeError(msg)
     orientation = xmp = 0
-    transparent, frames, plain, whole = colour in {4, 6}, 1, True, False
+    transparent, frames, whole = colour in {4, 6}, 1, False
     at, size = 33, len(data)
     while at + 8 <= size:
         (length,) = struct.unpack_from(">I", data, at)
@@ -37,7 +35,6 @@ def read_png_header(data: bytes | memoryview) -> Header:
             whole = True
             break
         if kind != b"IDAT":
-            plain = plain and kind in _PNG_QUIET
             if kind == b"tRNS":
                 transparent = True
             elif kind == b"acTL":
@@ -49,7 +46,7 @@ def read_png_header(data: bytes | memoryview) -> Header:
         at += length + 12
     return Header(
         "png", width, height, orientation or xmp or 1, frames=frames, channels=_PNG_CHANNELS[colour],
-        bits=bits, alpha=transparent, palette=colour == 3, plain=plain and whole,  # noqa: PLR2004  PNG's number
+        bits=bits, alpha=transparent, palette=colour == 3, plain=whole,  # noqa: PLR2004  PNG's number
     )  # fmt: skip
 
 
@@ -62,7 +59,7 @@ def read_webp_header(data: bytes | memoryview) -> Header:
             return Header("webp", width & 0x3FFF, height & 0x3FFF)
         if kind == b"VP8L":
             (packed,) = struct.unpack_from("<I", data, 21)
-            return Header("webp", (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1, channels=4, alpha=True)
+            return Header("webp", (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1, alpha=bool(packed >> 28 & 1))
         if kind == b"VP8X":
             return _extended_webp(data)
     except struct.error:

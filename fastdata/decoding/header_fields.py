@@ -16,9 +16,9 @@ class Header:
     codec: a name of CODECS. width, height: pixels as stored, before the orientation is applied. orientation: EXIF,
     1..8 (1 where there is none). frames: pictures in the file (0: more than one, not counted). channels: stored
     components (a palette counts as 1); bits: per component. alpha: has an alpha channel or a transparent colour.
-    palette: pixels are indices. process: of a JPEG, the number n of its SOFn (0, 1 sequential, 2 progressive).
-    body: of a JPEG, the offset of the first scan's entropy-coded bytes, and scanned: how many components that scan has. plain: of a JPEG, no stray bytes between its
-    segments; of others, nothing in the header that a simpler reader would stumble over.
+    palette: pixels are indices. Of a JPEG, process: the number n of its SOFn (0, 1 sequential, 2 progressive); body:
+    the offset of the first scan's entropy-coded bytes; scanned: how many components that scan has; plain: no stray
+    bytes between its segments. Of others, plain: nothing in the header that a simpler reader would stumble over.
     """
 
     codec: str

@@ -84,7 +84,8 @@ def read_jpeg_header(data: bytes | memoryview) -> Header:
         raise DecodeError(msg)
     return Header(
         "jpeg", width, height, orientation or xmp or 1,
-        channels=channels, bits=bits, process=process, body=body, plain=plain,
+        channels=channels, bits=bits, process=process, body=body,
+        scanned=scanned, plain=plain,
     )  # fmt: skip
 
 

@@ -37,11 +37,13 @@ class PillowDecoder:
 def decode_with_pillow(data: bytes | memoryview, mode: Mode = "RGB", header: Header | None = None) -> NDArray[np.uint8]:
     """Return uint8 HWC, C-contiguous, own memory: 3 channels for RGB, 1 for L, the stored ones for native.
 
-    native keeps the indices of a palette and the 0 and 1 of a bitmap; pixels of more than 8 bits are refused there.
+    A header handed in was read from the same data, and found not too large, before. native keeps the indices of a
+    palette and the 0 and 1 of a bitmap; pixels of more than 8 bits are refused there.
     """
-    header = header or probe(data)
+    if header is None:
+        header = probe(data)
+        check_pixels(header, TORCHVISION_PIXELS.max_pixels)
     known = header
-    check_pixels(known, TORCHVISION_PIXELS.max_pixels)
 
     def work() -> NDArray[np.uint8]:
         with open_image(data, known) as image:

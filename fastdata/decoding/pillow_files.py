@@ -6,6 +6,7 @@ limit for the whole program, where ours is per call) and try formats, EPS among 
 
 from __future__ import annotations
 
+import importlib
 import io
 import threading
 import warnings
@@ -35,15 +36,24 @@ _PLUGINS: dict[str, tuple[str, ...]] = {
     "tiff": ("TIFF",),
     "avif": ("AVIF",),
     "jp2": ("JPEG2000",),
+    "heic": ("HEIF",),
+    "jxl": ("JXL",),
     # No magic number of ours: formats that Pillow reads by itself, from memory, without other programs.
     "unknown": ("PPM", "PCX", "SGI", "DDS", "QOI", "ICO", "TGA"),
 }
-_WANTED = {
-    "heic": "pip install pillow-heif, and convert the files",
-    "jxl": "pip install pillow-jxl-plugin, and convert the files",
-    "avif": "pip install 'pillow>=11.3' (with AVIF)",
-    "jp2": "a Pillow built with OpenJPEG",
+#: Formats of Pillow plugins that are used where they are installed: module, function that registers it ("" where the
+#: import does), distribution.
+_EXTERNAL = {
+    "heic": ("pillow_heif", "register_heif_opener", "pillow-heif"),
+    "jxl": ("pillow_jxl", "", "pillow-jxl-plugin"),
 }
+_WANTED = {
+    **{codec: f"pip install {distribution}" for codec, (_, _, distribution) in _EXTERNAL.items()},
+    "avif": "pip install 'pillow>=11.3'",
+    "jp2": "a Pillow built with OpenJPEG is needed",
+}
+#: Words of Pillow's for what it lacks, where a file is not to blame.
+_LACKING = ("unsupported", "not support", "cannot handle")
 #: Held while warnings are silenced: the interpreter's filters belong to all threads.
 _quiet = threading.Lock()
 
@@ -86,7 +96,7 @@ def _named(error: Exception, what: str) -> DecodeError:
         return TruncatedImageError(f"{what} is cut short: {text}")
     if isinstance(error, (MemoryError, OverflowError)):
         return ImageTooLargeError(f"{what}: too large for the memory of this machine: {text}")
-    if isinstance(error, NotImplementedError) or "unsupported" in text.lower() or "not support" in text.lower():
+    if isinstance(error, NotImplementedError) or any(word in text.lower() for word in _LACKING):
         return UnsupportedImageError(f"{what}: {text}")
     return DecodeError(f"{what} is broken: {text}")
 
@@ -110,23 +120,46 @@ def open_image(data: bytes | memoryview, header: Header | None = None) -> ImageF
     if not len(data):
         msg = "the file holds no bytes"
         raise DecodeError(msg)
-    last: Exception | None = None
+    opened = _by_plugin(data, codec)
+    if opened is not None:
+        return opened
+    if codec == "unknown":
+        msg = "no known image format by its first bytes"
+        raise UnsupportedImageError(msg)
+    msg = f"{codec} is not readable here: {_WANTED.get(codec, 'this Pillow was built without it')}"
+    raise UnsupportedImageError(msg)
+
+
+def _by_plugin(data: bytes | memoryview, codec: str) -> ImageFile | None:
+    """Return what the first plugin for ``codec`` that accepts the data opens; raise the last one's refusal."""
+    refusal: Exception | None = None
     for name in _PLUGINS.get(codec, ()):
         if name not in Image.OPEN:
             Image.init()
         if name not in Image.OPEN:
-            break
+            _register(codec)
+        if name not in Image.OPEN:
+            continue
         factory, accept = Image.OPEN[name]
         try:
-            if accept is None or accept(bytes(data[:16])) is True:
+            if accept is None or accept(bytes(data[:32])) is True:
                 return factory(io.BytesIO(data), "")
         except (SyntaxError, IndexError, TypeError, ValueError, OSError) as error:
-            last = error
-    if last is not None and codec != "unknown":
-        raise last
-    wanted = f"; install {_WANTED[codec]}" if codec in _WANTED else ""
-    msg = f"{codec} is not readable here{wanted}" if codec != "unknown" else "no known image format by its first bytes"
-    raise UnsupportedImageError(msg)
+            refusal = error
+    if refusal is not None and codec != "unknown":
+        raise refusal
+    return None
+
+
+def _register(codec: str) -> None:
+    if codec in _EXTERNAL:
+        module, function, _ = _EXTERNAL[codec]
+        try:
+            plugin = importlib.import_module(module)
+        except ImportError:
+            return
+        if function:
+            getattr(plugin, function)()
 
 
 def probe_with_pillow(data: bytes | memoryview, codec: str) -> Header:

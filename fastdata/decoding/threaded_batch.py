@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fastdata.types import Decoder, Encoded, Geometry, Mode
 
-__all__ = ["ThreadedBatchDecoder"]
+__all__ = ["ThreadedBatchDecoder", "decode_position"]
 
 _RAW = CODEC_IDS["raw"]
 
@@ -28,11 +28,12 @@ _RAW = CODEC_IDS["raw"]
 class _Batch:
     """One call of decode_batch: how many images are left, and what failed."""
 
-    __slots__ = ("_left", "_lock", "done", "failures", "work")
+    __slots__ = ("_left", "_lock", "done", "error", "failures", "work")
 
     def __init__(self, count: int, work: Callable[[int], None]) -> None:
         self.work = work
         self.failures: dict[int, DecodeError] = {}
+        self.error: BaseException | None = None
         self.done = threading.Event()
         self._left = count
         self._lock = threading.Lock()
@@ -42,10 +43,8 @@ class _Batch:
             self.work(position)
         except DecodeError as error:
             self.failures[position] = error
-        except Exception as error:  # noqa: BLE001  one bad image must not take the thread or the batch with it
-            failure = DecodeError(f"{type(error).__name__}: {error}")
-            failure.__cause__ = error
-            self.failures[position] = failure
+        except BaseException as error:  # noqa: BLE001  the caller raises it: it is about the call, not about one image
+            self.error = error
         with self._lock:
             self._left -= 1
             last = not self._left
@@ -84,20 +83,17 @@ class ThreadedBatchDecoder:
         count = len(encoded)
         if not count:
             return {}
-        mode: Mode = "L" if out.shape[3] == 1 else "RGB"
 
         def work(position: int) -> None:
-            if encoded.codec[position] == _RAW:
-                pixels = _raw_pixels(encoded, position, out.shape[3])
-            else:
-                pixels = self._decoder(encoded.views[position], mode)
-            resample_into(pixels, geometry, position, out[position], levels=levels)
+            decode_position(self._decoder, encoded, geometry, position, out, levels=levels)
 
         batch = _Batch(count, work)
         jobs = self._started()
         for position in range(count):
             jobs.put((batch, position))
         batch.done.wait()
+        if batch.error is not None:
+            raise batch.error
         return dict(sorted(batch.failures.items()))
 
     def close(self) -> None:
@@ -138,6 +134,31 @@ class ThreadedBatchDecoder:
                 for thread in self._threads:
                     thread.start()
             return self._jobs
+
+
+def decode_position(  # noqa: PLR0913  one row of a batch is all of this
+    decoder: Decoder,
+    encoded: Encoded,
+    geometry: Geometry,
+    position: int,
+    out: NDArray[Any],
+    *,
+    levels: NDArray[np.float32] | None = None,
+) -> None:
+    """Fill ``out[position]`` of a batch; raise a DecodeError, whatever went wrong with the image."""
+    channels = out.shape[3]
+    mode: Mode = "L" if channels == 1 else "RGB"
+    try:
+        if encoded.codec[position] == _RAW:
+            pixels = _raw_pixels(encoded, position, channels)
+        else:
+            pixels = decoder(encoded.views[position], mode)
+        resample_into(pixels, geometry, position, out[position], levels=levels)
+    except (DecodeError, OptionError):
+        raise
+    except Exception as error:  # one bad image must take neither the thread nor the batch with it
+        msg = f"{type(error).__name__}: {error}"
+        raise DecodeError(msg) from error
 
 
 def _serve(jobs: queue.SimpleQueue[tuple[_Batch, int] | None]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torchcodec.decoders import decode_jpeg  # type: ignore[attr-defined]  re-exported by a star there
+import torchcodec.decoders
 
 from fastdata.decoding.jpeg_adapter import AdaptedDecoder, is_sound_jpeg
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fastdata.decoding.header_fields import Header
 
 __all__ = ["make_decoder"]
+
+_library: Any = torchcodec.decoders  # its names come by a star, which a type checker does not follow
 
 
 def make_decoder() -> AdaptedDecoder:
@@ -30,5 +32,5 @@ def _takes(data: bytes | memoryview, header: Header) -> bool:
 
 def _decode(data: bytes | memoryview, header: Header) -> NDArray[np.uint8]:  # noqa: ARG001  one signature for all
     # A copy of the encoded bytes, since torch wants writable memory.
-    planes: torch.Tensor = decode_jpeg(torch.from_numpy(np.array(np.frombuffer(data, np.uint8))), mode="UNCHANGED")
+    planes = _library.decode_jpeg(torch.from_numpy(np.array(np.frombuffer(data, np.uint8))), mode="UNCHANGED")
     return np.ascontiguousarray(planes.permute(1, 2, 0).numpy())
