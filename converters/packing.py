@@ -14,12 +14,13 @@ import fastdata
 from fastdata.converters.content import ContentHash
 from fastdata.converters.encoding import encoder_name
 from fastdata.converters.options import PackOptions
-from fastdata.converters.pool import WorkerPool, usable_cores
+from fastdata.converters.pool import WorkerPool
 from fastdata.converters.report import PackReport, Skipped, write_report
 from fastdata.converters.sources import Row, Source, open_source, order_of
 from fastdata.converters.statistics import ChannelSums
 from fastdata.converters.work import Packed, pack_rows
 from fastdata.converters.writers import WriterOptions, open_writer
+from fastdata.engine.cores import usable_cores
 from fastdata.errors import NothingPackedError, OptionError, PackError, TooManySkippedError
 
 if TYPE_CHECKING:
@@ -52,22 +53,24 @@ def pack(
     src: object,
     dst: str | os.PathLike[str],
     *,
+    manifest: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
     progress: Callable[[Progress], None] | None = None,
     **options: Any,  # noqa: ANN401  the fields of PackOptions
 ) -> PackReport:
     """Pack ``src`` (a path, a Store, or a list of them) into ``dst``; its ending says the format; return a report.
 
-    options: those of PackOptions. executor: runs the work instead of processes of ours (its functions and arguments
-    are picklable); it is not shut down. progress: called in this thread after each sample. Order, keys and bytes do not
-    depend on workers or executor. The pack appears under its name only when it is whole; nothing is written to ``src``.
-    Raises OptionError, StoreError for the source, and PackError; skipped files are named beside it, in
-    ``dst.report.jsonl``, when too many of them end the run, too.
+    options: those of PackOptions. manifest: pack what this CSV, TSV or JSONL file lists, its paths relative to the
+    folder ``src`` (None: to its own); a manifest may be ``src`` itself, too. executor: runs the work instead of
+    processes of ours (its functions and arguments are picklable); it is not shut down. progress: called in this thread
+    after each sample. Order, keys and bytes do not depend on workers or executor. The pack appears under its name only
+    when it is whole; nothing is written to ``src``. Raises OptionError, StoreError for the source, and PackError;
+    skipped files are named beside the pack, in ``dst.report.jsonl``, when too many of them end the run, too.
     """
     chosen = _options(options)
     name = str(dst)
     with ExitStack() as stack:
-        source = open_source(src)
+        source = open_source(src, manifest)
         stack.callback(source.close)
         _keep_apart(source, Path(name))
         order = order_of(len(source), chosen)
@@ -95,13 +98,12 @@ def _options(given: dict[str, Any]) -> PackOptions:
 
 def _keep_apart(source: Source, dst: Path) -> None:
     """Raise OptionError where writing ``dst`` would write into a source, or replace one."""
-    target = dst.absolute().parent.resolve() / dst.name
-    for store in source.stores:
-        for path in map(Path, store.path if isinstance(store.path, list) else [store.path]):
-            place = path.resolve()
-            if target.resolve() == place or target in place.parents or place in target.parents:
-                msg = f"the destination {dst} lies in the source {path}, or holds it: nothing is written there"
-                raise OptionError(msg)
+    target = (dst.absolute().parent.resolve() / dst.name).resolve()
+    for name in source.places:
+        place = Path(name).resolve()
+        if target == place or target in place.parents or place in target.parents:
+            msg = f"the destination {dst} lies in the source {name}, or holds it: nothing is written there"
+            raise OptionError(msg)
 
 
 class _Ending:

@@ -1,14 +1,15 @@
 """Worker processes for packing: a concurrent.futures.Executor over plain child processes of the interpreter.
 
 Why not ProcessPoolExecutor: with fork it copies a threaded parent's locks; with spawn or forkserver it runs the
-caller's main script again in every worker, so a script without an ``if __name__ == "__main__"`` guard breaks, and torch is
-imported once per worker where the script does. These children import what a task names, nothing else; they end with
-their parent, however it ends, and they never see its Ctrl-C.
+caller's main script again in every worker, so a script without an ``if __name__ == "__main__"`` guard breaks, and
+torch is imported once per worker where the script does. These children import what a task names, nothing else; they
+end with their parent, however it ends, and they never see its Ctrl-C.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import pickle
@@ -17,15 +18,17 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["WorkerDiedError", "WorkerPool", "serve", "usable_cores"]
+__all__ = ["WorkerDiedError", "WorkerPool", "serve"]
 
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from fastdata.converters.pool import serve; serve()"
+_PRELOAD = "fastdata.converters.work"  # imported before the first task, while the parent still opens source and writer
 _PATIENCE_S = 5.0  # for a worker that was told to end, before it is killed
 _PIPE_BYTES = 1 << 20  # Linux's default most: an answer of a few images goes through in one piece
 
@@ -172,6 +175,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def serve() -> None:
     """Answer requests on stdin until it ends: the main loop of a child."""
     requests, answers = _take_streams()
+    importlib.import_module(_PRELOAD)
+    warnings.simplefilter("ignore")  # of Pillow, about files that decode all the same; those that do not are reported
     while True:
         try:
             fn, args, kwargs = pickle.load(requests)  # noqa: S301  our own parent's request
@@ -202,18 +207,3 @@ def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
     os.dup2(2, 1)
     os.close(nothing)
     return requests, answers
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use: the machine's, cut by affinity and by a cgroup's quota."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        cores = os.cpu_count() or 1
-    try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123  one line of the kernel's
-            quota, period = file.read().split()
-        cores = min(cores, max(1, round(int(quota) / int(period))))
-    except (OSError, ValueError):  # no cgroup v2, or "max"
-        pass
-    return cores

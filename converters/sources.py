@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdata.errors import OptionError
+from fastdata.errors import OptionError, StoreNotFoundError
 from fastdata.philox import words
 from fastdata.stores.opener import open_store
 from fastdata.stores.store import Store
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Row", "Source", "Value", "open_source", "order_of"]
 
+_PARTS = 4096  # files of a source that a destination is compared with: all shards of a set; of a manifest, the first
 _BLOCK = 1 << 20  # rows whose draws are made at once
 
 
@@ -54,9 +56,10 @@ class Row:
 class Source:
     """Stores put one behind the other; rows are made when asked for."""
 
-    def __init__(self, stores: Sequence[Store]) -> None:
-        """Merge the class maps; raise OptionError where labels cannot be merged."""
+    def __init__(self, stores: Sequence[Store], folders: Sequence[object] = ()) -> None:
+        """Merge the class maps; raise OptionError where labels cannot be merged. folders: further places of files."""
         self.stores = tuple(stores)
+        self._folders = folders
         self._start = np.cumsum([0, *map(len, stores)])
         self.classes = _merged_classes(stores)
         self._numbers = [[self.classes.index(name) for name in store.classes] for store in stores]
@@ -65,6 +68,14 @@ class Source:
     def __len__(self) -> int:
         """Return the number of samples of all stores."""
         return int(self._start[-1])
+
+    @property
+    def places(self) -> list[str]:
+        """Where the sources lie: nothing is written to these files, or into these folders."""
+        places: list[str] = []
+        for store in self.stores:
+            places.extend([store.path] if os.path.isdir(store.path) else [store.path, *store.parts[:_PARTS]])  # noqa: PTH112
+        return [*places, *map(str, self._folders)]
 
     @property
     def ignored(self) -> dict[str, int]:
@@ -103,22 +114,35 @@ class Source:
             store.close()
 
 
-def open_source(src: object) -> Source:
-    """Open a path, a Store, or a list of either."""
-    several = list(src) if isinstance(src, (list, tuple)) else [src]
+def open_source(src: object, manifest: str | os.PathLike[str] | None = None) -> Source:
+    """Open a path, a Store, or a list of either; with ``manifest``, the files it lists, relative to the folder src."""
+    several = list(src) if isinstance(src, (list, tuple)) else [] if src is None else [src]
+    if manifest is not None:
+        return Source([_open_manifest(manifest, several)], several)
     if not several:
         msg = "no source was given; expected a folder, a manifest or a pack"
         raise OptionError(msg)
-    stores: list[Store] = []
-    for one in several:
-        if isinstance(one, Store):
-            stores.append(one)
-        elif isinstance(one, (str, os.PathLike)):
-            stores.append(open_store(one))
-        else:
-            msg = f"src is {type(one).__name__}: expected a path, a Store, or a list of them"
-            raise OptionError(msg)
-    return Source(stores)
+    return Source([one if isinstance(one, Store) else open_store(_path(one)) for one in several])
+
+
+def _open_manifest(manifest: str | os.PathLike[str], roots: Sequence[object]) -> Store:
+    from fastdata.stores.manifest_store import read_manifest  # noqa: PLC0415  manifests only
+
+    if len(roots) > 1:
+        msg = f"with a manifest, give one folder that its paths are relative to, or none; not {len(roots)}"
+        raise OptionError(msg)
+    path, root = os.fspath(manifest), os.fspath(_path(roots[0])) if roots else None
+    if not os.path.isfile(path):  # noqa: PTH113  a string
+        msg = f"{path}: no manifest lies there"
+        raise StoreNotFoundError(msg)
+    return Store(read_manifest(path, root), partial(_open_manifest, path, [root] if root else []))
+
+
+def _path(one: object) -> str | os.PathLike[str]:
+    if isinstance(one, (str, os.PathLike)):
+        return one
+    msg = f"src is {type(one).__name__}: expected a path, a Store, or a list of them"
+    raise OptionError(msg)
 
 
 def order_of(length: int, options: PackOptions) -> Sequence[int] | NDArray[np.int64]:

@@ -13,7 +13,8 @@ from fastdata.converters.encoding import encode
 from fastdata.converters.report import Skipped
 from fastdata.converters.resizing import place, resample
 from fastdata.converters.statistics import ChannelSums, channel_sums
-from fastdata.decoding.header import Header, probe
+from fastdata.decoding.header import Header
+from fastdata.decoding.pixels import load_pixels
 from fastdata.errors import ChecksumError, OptionError, StoreFormatError
 from fastdata.stores.file_reader import FileReader
 from fastdata.stores.reader import PreadReader
@@ -27,10 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Packed", "pack_rows"]
 
-#: What every decoder here, and every reader of the formats we write, takes as it is.
-_UNIVERSAL = frozenset({"jpeg", "png", "webp", "bmp", "raw"})
-_PICTURES = _UNIVERSAL | {"gif", "tiff", "avif", "heic", "jxl", "jp2"}
-_CMYK = 4
+_PICTURES = frozenset({"jpeg", "png", "webp", "bmp", "raw", "gif", "tiff", "avif", "heic", "jxl", "jp2"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +67,10 @@ def _pack(row: Row, options: PackOptions) -> Packed:
     image, *others = row.values
     _refuse_other_pictures(others, options)
     data = _read(image)
-    header, picture = _load(data, image, row, options)
+    header, picture, needs_encode = _load(data, image, row, options)
     placement = place(*picture.size, options)
     resized = resample(picture, placement, options)
-    kept = options.codec == "keep" and resized is picture and _good_as_stored(header, options)
+    kept = options.codec == "keep" and resized is picture and not needs_encode
     if kept:
         codec, stored = header.codec, data
     else:
@@ -101,36 +99,21 @@ def _read(value: Value) -> bytes:
     return data
 
 
-def _load(data: bytes, image: Value, row: Row, options: PackOptions) -> tuple[Header, Image.Image]:
-    """Return what the file says of itself, and its picture in the pack's mode, wholly decoded."""
-    from fastdata.decoding.pixels import load_pixels
-
+def _load(data: bytes, image: Value, row: Row, options: PackOptions) -> tuple[Header, Image.Image, bool]:
+    """Return what the file says of itself, its picture in the pack's mode, wholly decoded, and if its bytes show it."""
     if image.codec != "raw":
         pixels = load_pixels(data, options.policy)
         array = pixels.array
-        return probe(data), Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
+        return pixels.header, Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array), pixels.needs_encode
     width, height = row.width, row.height
     channels = len(data) // max(1, width * height)
     if channels not in {1, 3} or len(data) != width * height * channels:
         msg = f"{len(data)} bytes of raw pixels are no picture of {width} x {height} with 1 or 3 channels"
         raise StoreFormatError(msg)
     picture = Image.frombytes("RGB" if channels == 3 else "L", (width, height), data)  # noqa: PLR2004  R, G, B
-    return Header("raw", width, height, channels=channels), picture.convert(options.mode)
-
-
-def _good_as_stored(header: Header, options: PackOptions) -> bool:
-    """Whether the stored bytes give, through every decoder, the pixels that the pack promises."""
     return (
-        header.codec in _UNIVERSAL
-        and (header.orientation == 1 or options.orientation == "keep")
-        and not header.alpha
-        and header.bits <= 8  # noqa: PLR2004  bits
-        and header.channels != _CMYK
-        and (header.frames == 1 or header.codec == "jpeg")  # further pictures of an MPO are never looked at
-        and header.plain
-        and (options.mode == "RGB" or (header.channels == 1 and not header.palette))
-        and (header.codec != "raw" or header.channels == len(options.mode))
-    )
+        Header("raw", width, height, channels=channels), picture.convert(options.mode), picture.mode != options.mode,
+    )  # fmt: skip
 
 
 def _differences(header: Header, options: PackOptions) -> tuple[str, ...]:

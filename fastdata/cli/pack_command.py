@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("src", nargs="*", metavar="SRC", help="folder, manifest or pack; several are joined")
     parser.add_argument("dst", metavar="DST", help="out.lmdb, out.h5, out.tar or 'out-{000000..}.tar'")
-    parser.add_argument(
-        "--manifest", metavar="FILE", action="append", default=[], help="a manifest to pack: path, label"
-    )
+    parser.add_argument("--manifest", metavar="FILE", help="pack what this CSV, TSV or JSONL lists, relative to SRC")
     _add_pixels(parser)
     _add_choice(parser)
     _add_running(parser)
@@ -77,12 +75,7 @@ def run(args: argparse.Namespace) -> int:
     """Pack, show progress on stderr, print the summary on stdout."""
     from fastdata.cli.pack_progress import progress_bar
     from fastdata.converters.packing import pack
-    from fastdata.errors import OptionError
 
-    sources = [*args.src, *args.manifest]
-    if not sources:
-        msg = "no source was given; usage: fastdata pack SRC... DST"
-        raise OptionError(msg)
     names = (
         "resize", "resize_mode", "upscale", "filter", "codec", "quality", "subsampling", "mode", "background",
         "orientation", "shuffle", "seed", "limit", "on_error", "max_errors", "workers", "overwrite", "subdir",
@@ -92,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if args.max_pixels is not None:
         options["max_pixels"] = args.max_pixels or None
     with progress_bar(quiet=args.quiet) as progress:
-        report = pack(sources, args.dst, progress=progress, **options)
+        report = pack(args.src, args.dst, manifest=args.manifest, progress=progress, **options)
     _print(report, as_json=args.json)
     return 0
 
