@@ -1,4 +1,4 @@
-// Source rows in, output rows out: horizontal pass row by row as they come, then the vertical pass.
+// Source rows in, output rows out, in two passes as Pillow makes them: each rounds to 8 bits.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,26 @@ class Resampler {
 
   Axis x, y;  // prepared by the caller before begin()
 
-  // Starts a picture; may throw std::bad_alloc.
-  void begin(int channels);
+  // Starts a picture; may throw std::bad_alloc. vertical_first: the vertical pass comes before the horizontal one.
+  void begin(int channels, bool vertical_first);
   // Takes the source row number `row` (y.source_low() <= row < y.source_high(), each once): pixels from
   // x.source_low() to x.source_high(), with kSlack readable bytes behind them.
   void push(int row, const uint8_t* pixels) noexcept;
-  // Makes output row i (0 <= i < y.count()), x.count() pixels. Returns `target` or, where no work is needed, a row of
-  // its own; target has kSlack writable bytes behind the row when `padded`, none otherwise.
+  // Makes output row i (0 <= i < y.count()), x.count() pixels, in `target` (nothing is written behind it), or returns
+  // a row of its own, valid until the next call.
   const uint8_t* output(int i, uint8_t* target) noexcept;
 
  private:
+  void plan();
+  void horizontal(const uint8_t* source, uint8_t* target) noexcept;
   uint8_t* row_at(int row) { return rows_.data() + static_cast<size_t>(row - y.source_low()) * stride_; }
 
   const Kernels& kernels_;
   int channels_ = 0;
-  size_t stride_ = 0, bytes_ = 0;
-  std::vector<uint8_t> rows_;
+  bool vertical_first_ = false;
+  size_t stride_ = 0;  // of kept rows
+  size_t kept_ = 0;    // bytes of a kept row: before or after the horizontal pass
+  std::vector<uint8_t> rows_, narrow_, wide_;
   std::vector<const uint8_t*> taps_;
   std::vector<uint64_t> plan_;
   uint64_t plan_version_ = 0;
