@@ -23,6 +23,7 @@ __all__ = ["open_store"]
 
 _HEAD = 4096  # bytes of a file that the rows below look at
 _PARTIAL = ".partial"  # what converters.atomic puts behind the name of a pack in the making
+_BESIDE_TARS = {".tar", ".idx", ".json", ".yaml", ".txt", ".md", ".sqlite"}  # what a folder of nothing but tars holds
 _BRACES = re.compile(r"\{\d+\.\.\d*\}")
 
 
@@ -100,11 +101,16 @@ def _is_hdf5(where: str, head: bytes) -> bool:
 
 
 def _is_tar(where: str, head: bytes) -> bool:
-    del where
+    if os.path.isdir(where):  # noqa: PTH112
+        names = [name for name in os.listdir(where) if not name.startswith(".")]  # noqa: PTH208
+        endings = {os.path.splitext(name)[1] for name in names}  # noqa: PTH122
+        return ".fdindex" in endings or (".tar" in endings and endings <= _BESIDE_TARS)
+    if where.endswith(".fdindex"):
+        return True
     block = head[:512]
     if len(block) < 512:  # noqa: PLR2004  a tar block
         return False
-    if block[257:262] == b"ustar":
+    if block[257:262] == b"ustar" or (where.endswith(".tar") and not any(block)):  # an archive of nothing is zeros
         return True
     digits = block[148:156].strip(b" \0")
     # The checksum sums the header's bytes, its own field as spaces (POSIX ustar); tars older than that have no magic.
