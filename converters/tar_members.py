@@ -47,10 +47,10 @@ class MemberPlan:
 class Members:
     """Plans the members of each record, the same ones for all: readers as HF datasets ask for equal samples.
 
-    The first record decides. Integer labels are ``cls``, floats and vectors ``label.json``. ``json`` (extras) is written
-    for all samples when the first has extras, ``{}`` where one has none; a field the first has and another lacks is an
-    empty member. What the first lacks and a later one has is written from there on, so that nothing is lost: such
-    a set is uneven for strangers, not for us.
+    The first record decides. Integer labels are ``cls``, floats and vectors ``label.json``. ``json`` (extras) is
+    written for all samples when the first has extras, ``{}`` where one has none; a field the first has and another
+    lacks is an empty member. What the first lacks and a later one has is written from there on, so that nothing is
+    lost: such a set is uneven for strangers, not for us.
     """
 
     def __init__(self) -> None:

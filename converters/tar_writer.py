@@ -121,7 +121,7 @@ class TarWriter:
 
     def _write_sidecar(self, info: Mapping[str, Any]) -> None:
         index = self._index.build()
-        shards = [Shard(s.path.name, s.size, stamp_of(os.fspath(s.partial), s.size)) for s in self._shards]
+        shards = [Shard(s.path.name, s.size, stamp_of(os.fspath(s.partial))) for s in self._shards]
         told = {
             **info,
             "format": "fastdata",

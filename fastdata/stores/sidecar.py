@@ -36,13 +36,13 @@ __all__ = ["MAGIC", "Shard", "Sidecar", "read_sidecar", "stamp_of", "write_sidec
 MAGIC = b"FDINDEX\x01"
 _PREFIX = struct.Struct("<8sII")
 _ALIGN = 64
-_STAMP = 4096  # bytes at either end of a shard that its stamp covers
+_STAMP = 512  # bytes that a stamp covers: the first header, no pixels (records have checksums of their own)
 _DTYPES = {"|u1", "<i4", "<i8", "<u4", "<f4", "<f8"}
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One tar of the set: file name, size in bytes, CRC-32 of its first and last 4,096 bytes."""
+    """One tar of the set: file name, size in bytes, CRC-32 of its first 512 bytes."""
 
     name: str
     size: int
@@ -110,12 +110,10 @@ def read_sidecar(path: str) -> Sidecar:
         os.close(descriptor)
 
 
-def stamp_of(path: str, size: int) -> int:
-    """Return the CRC-32 of the first and last 4,096 bytes of a file of ``size`` bytes: it finds a rewritten shard."""
+def stamp_of(path: str) -> int:
+    """Return the CRC-32 of the first 512 bytes of a tar, which are its first member's header."""
     with open(path, "rb") as file:  # noqa: PTH123  a str path from start to end
-        crc = zlib.crc32(file.read(_STAMP))
-        file.seek(max(0, size - _STAMP))
-        return zlib.crc32(file.read(_STAMP), crc)
+        return zlib.crc32(file.read(_STAMP))
 
 
 def _read_header(descriptor: int, path: str) -> tuple[dict[str, Any], int]:

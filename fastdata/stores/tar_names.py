@@ -15,8 +15,8 @@ MARK = b"fastdata"
 _CODEC_OF_ENDING = {
     "jpg": "jpeg", "jpeg": "jpeg", "jpe": "jpeg", "jfif": "jpeg", "png": "png", "webp": "webp", "bmp": "bmp",
     "dib": "bmp", "gif": "gif", "tif": "tiff", "tiff": "tiff", "avif": "avif", "heic": "heic", "heif": "heic",
-    "jxl": "jxl", "jp2": "jp2", "j2k": "jp2", "json": "json", "jsn": "json", "txt": "text", "text": "text", "transcript": "text",
-    "cls": "text",
+    "jxl": "jxl", "jp2": "jp2", "j2k": "jp2", "json": "json", "jsn": "json", "txt": "text", "text": "text",
+    "transcript": "text", "cls": "text",
 }  # fmt: skip
 _NO_IMAGE = {"json", "text", "bytes"}
 _IMAGE_ORDER = {

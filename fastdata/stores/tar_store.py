@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fastdata.errors import (
     IncompletePackError,
     MissingPartError,
@@ -17,7 +19,7 @@ from fastdata.errors import (
 from fastdata.stores.index import Index
 from fastdata.stores.sidecar import Shard, read_sidecar, stamp_of
 from fastdata.stores.store import Contents
-from fastdata.stores.tar_headers import BLOCK, parse_header
+from fastdata.stores.tar_headers import BLOCK, Header, parse_header
 from fastdata.stores.tar_names import ShardPattern, escape, shard_pattern, split_name
 from fastdata.stores.tar_scan import OnDuplicate, scan_tars
 
@@ -45,7 +47,7 @@ def read_tars(
     """
     path, paths, index = _resolve(path_or_paths)
     if index is not None and _exists(index + ".partial"):
-        msg = f"{path}: this pack was not finished ({index}.partial is left of it); pack again with overwrite"
+        msg = f"{path}: this is an incomplete pack ({index}.partial is left of it); pack again with overwrite"
         raise IncompletePackError(msg)
     if index is not None and _exists(index):
         contents = _by_index(path, index, paths)
@@ -145,7 +147,7 @@ def _check_there(path: str, paths: list[str] | None) -> None:
         return
     unfinished = [p for p in missing if _exists(p + ".partial")]
     if unfinished:
-        what = f"this pack was not finished ({unfinished[0]}.partial is left of it)"
+        what = f"this is an incomplete pack ({unfinished[0]}.partial is left of it)"
         msg = f"{unfinished[0]}: {what}; pack again with overwrite"
         raise IncompletePackError(msg)
     if len(missing) == len(paths):
@@ -184,14 +186,12 @@ def _check_sizes(index_path: str, parts: list[str], shards: Sequence[Shard]) -> 
         if size != shard.size:
             raise _stale(index_path, part, f"it has {size} bytes, not {shard.size}")
     for i in _spread(len(parts), _CHECKED_STAMPS):
-        if stamp_of(parts[i], shards[i].size) != shards[i].stamp:
-            raise _stale(index_path, parts[i], "its first or last bytes are others")
+        if stamp_of(parts[i]) != shards[i].stamp:
+            raise _stale(index_path, parts[i], "its first member is another one")
 
 
 def _check_rows(index_path: str, parts: list[str], shards: Sequence[Shard], index: Index) -> None:
-    """Compare the headers of some images with their rows, and every row with the sizes of the files."""
-    import numpy as np  # noqa: PLC0415
-
+    """Compare every row with the sizes of the files, and some rows with the headers that lie there."""
     sizes = np.array([shard.size for shard in shards], np.int64)
     for name, column in index.fields.items():
         there = column.length >= 0
@@ -202,42 +202,53 @@ def _check_rows(index_path: str, parts: list[str], shards: Sequence[Shard], inde
         if bool((column.length[there] > sizes[part] - column.offset[there]).any()):
             msg = f"{index_path}: field {name!r} of a sample lies beyond the end of its file"
             raise TruncatedStoreError(msg)
-    image, descriptors = index.fields["image"], dict[int, int]()
-    try:
-        for i in _spread(len(index), _CHECKED_ROWS):
-            length, part_number = int(image.length[i]), int(image.part[i])
-            if length < 0:
-                continue
-            if part_number not in descriptors:
-                while descriptors:
-                    os.close(descriptors.popitem()[1])
-                descriptors[part_number] = os.open(parts[part_number], os.O_RDONLY)
-            # Data begin at a multiple of 512; a value may begin later (the array in an .npy), but in the same block.
-            data = int(image.offset[i]) // BLOCK * BLOCK
-            skipped = int(image.offset[i]) - data
-            block = os.pread(descriptors[part_number], BLOCK, data - BLOCK) if data else b""
-            if not _fits(block, index.keys[i], length + skipped):
-                raise _stale(
-                    index_path, parts[part_number], f"sample {i} ({index.keys[i]!r}) does not lie at byte {data}"
-                )
-    finally:
-        for descriptor in descriptors.values():
+    rows = np.array(list(_spread(len(index), _CHECKED_ROWS)), np.int64)
+    part_of_row = index.fields["image"].part[rows]
+    for number in np.unique(part_of_row).tolist():
+        descriptor = os.open(parts[number], os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            wrong = [i for i in rows[part_of_row == number].tolist() if not _row_fits(descriptor, index, i)]
+        finally:
             os.close(descriptor)
+        if wrong:
+            what = f"sample {wrong[0]} ({index.keys[wrong[0]]!r}) is not what lies there"
+            raise _stale(index_path, parts[number], what)
 
 
-def _fits(block: bytes, key: str, length: int) -> bool:
-    try:
-        header = parse_header(block, "")
-        if header is None or header.size != length:
-            return False
-        name = header.name
-        cut = split_name(name, "")
-    except StoreFormatError:
+def _row_fits(descriptor: int, index: Index, i: int) -> bool:
+    """Say whether the image's header, and the label behind it, are those of row ``i``."""
+    image = index.fields["image"]
+    offset, length = int(image.offset[i]), int(image.length[i])
+    # Data begin at a multiple of 512; a value may begin later (the array in an .npy), but in the same block.
+    data, skipped = offset // BLOCK * BLOCK, offset % BLOCK
+    size = skipped + length
+    if length < 0 or data < BLOCK:
+        return length < 0
+    key = escape(index.keys[i])
+    header = _header(os.pread(descriptor, BLOCK, data - BLOCK))
+    # A name too long for its header block stands before it; the block has only the beginning.
+    is_long = len(key.encode("utf-8", "surrogateescape")) > 80  # noqa: PLR2004  100 bytes, less room for the ending
+    if header is None or header.size != size or not (is_long or _key_and_field(header)[0] == key):
         return False
-    wanted = escape(key)
-    # A name too long for its header block stands before it; what the block has is the beginning.
-    long = len(wanted.encode("utf-8", "surrogateescape")) > 80  # noqa: PLR2004  100 bytes, less room for the ending
-    return long or (cut is not None and cut[0] == wanted)
+    behind = os.pread(descriptor, 2 * BLOCK, data - (-size // BLOCK) * BLOCK)
+    follower = _header(behind[:BLOCK])
+    if follower is None or _key_and_field(follower) != (key, "cls") or index.label is None or index.label.ndim > 1:
+        return True
+    return behind[BLOCK : BLOCK + follower.size] == b"%d" % int(index.label[i])
+
+
+def _header(block: bytes) -> Header | None:
+    try:
+        return parse_header(block, "")
+    except StoreFormatError:
+        return None
+
+
+def _key_and_field(header: Header) -> tuple[str, str]:
+    try:
+        return split_name(header.name, "") or ("", "")
+    except StoreFormatError:
+        return "", ""
 
 
 def _spread(n: int, most: int) -> Iterator[int]:
