@@ -15,13 +15,14 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from fastdata.errors import LoaderError, OptionError
 from fastdata.nested import map_tensors, tensors
-from fastdata.streams import CudaStreams, PlainStreams, Streams
+from fastdata.streams import Streams, checked_device, open_streams
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["CudaPrefetcher"]
 
@@ -36,6 +37,7 @@ class CudaPrefetcher:
     batches are moved and transformed as they are asked for, with the same values. transform: called with each batch
     on the device, on the side stream (fastdata.device_ops.Normalizer), so that uint8 crosses the bus. depth: copies
     that are started ahead of the batch asked for; device memory holds depth + 1 batches besides the consumer's.
+    streams: those of the device (fastdata.streams.open_streams), for an owner who makes a prefetcher an epoch.
 
     Pinned tensors are copied straight from where they lie, others are pinned first. At most depth + 1 batches of the
     source are held, each until its copy is done. The consumer owns what it gets. A failure of the source or of the
@@ -51,16 +53,17 @@ class CudaPrefetcher:
         transform: Transform | None = None,
         *,
         depth: int = 2,
+        streams: Streams | None = None,
     ) -> None:
         """Check the arguments; neither the source nor the device is touched before iter()."""
         if depth < 1:
             msg = f"depth={depth}: expected at least 1 batch ahead"
             raise OptionError(msg)
         self.batches = batches
-        self.device = _checked(device)
+        self.device = checked_device(device)
         self._transform = transform
         self._depth = depth
-        self._streams: Streams | None = None
+        self._streams = streams
         self._epochs = 0
 
     def __len__(self) -> int:
@@ -70,13 +73,13 @@ class CudaPrefetcher:
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch: iterators do not share batches, only the side stream."""
         if self._streams is None:
-            self._streams = self._open_streams()
+            self._streams = open_streams(self.device)  # not before: which device is current may be set until now
         self._epochs += 1
         return _Epoch(
             self.batches,
             self._streams,
             self._transform,
-            depth=self._depth if self.device.type == "cuda" else 0,
+            depth=self._depth if self._streams.ahead else 0,
             again=self._epochs > 1,
         )
 
@@ -86,13 +89,6 @@ class CudaPrefetcher:
             msg = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(msg)
         return getattr(self.batches, name)
-
-    def _open_streams(self) -> Streams:
-        if self.device.type != "cuda":
-            return PlainStreams(self.device)
-        if str(self.device) == "cuda":  # which one is current may be set after this object was made
-            self.device = torch.device("cuda", torch.cuda.current_device())
-        return CudaStreams(self.device)
 
 
 class _Epoch:
@@ -201,20 +197,3 @@ class _Epoch:
             "the source gave no batch in this epoch: it is an iterator, which can be read once; give CudaPrefetcher "
             "an iterable (a loader, a list) that starts anew at every iter()"
         )
-
-
-def _checked(device: torch.device | str | int) -> torch.device:
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        msg = f"device={device!r}: {str(error).splitlines()[0]}; expected 'cpu', 'cuda' or 'cuda:N'"
-        raise OptionError(msg) from None
-    if found.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if count == 0:
-            msg = f'device={device!r}: no CUDA device is available here; device="cpu" gives the same values'
-            raise OptionError(msg)
-        if found.index is not None and found.index >= count:
-            msg = f"device={device!r}: there are {count} CUDA devices, 'cuda:0' to 'cuda:{count - 1}'"
-            raise OptionError(msg)
-    return found

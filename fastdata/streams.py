@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from fastdata.errors import LoaderError
+from fastdata.errors import LoaderError, OptionError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-__all__ = ["CudaStreams", "PlainStreams", "Streams"]
+__all__ = ["CudaStreams", "PlainStreams", "Streams", "checked_device", "open_streams"]
 
 
 class Streams(Protocol):
     """One device with a side stream of its own; streams and events are opaque to the caller."""
 
     side: Any
+    ahead: bool  # whether work that is started here goes on beside the caller's
 
     def current(self) -> Any:  # noqa: ANN401  a stream of the implementation
         """Return the stream that the caller's work on the device goes to now."""
@@ -67,6 +68,8 @@ class Streams(Protocol):
 
 class CudaStreams:
     """One CUDA device, ``device`` with its index, and one side stream on it that lives as long as this object."""
+
+    ahead = True
 
     def __init__(self, device: torch.device) -> None:
         """Make the side stream; CUDA is initialised here."""
@@ -133,6 +136,7 @@ class PlainStreams:
     """A device without streams (the CPU): copies are done at once, events always, nothing is pinned."""
 
     side = None
+    ahead = False
 
     def __init__(self, device: torch.device) -> None:
         """Remember the device."""
@@ -172,6 +176,36 @@ class PlainStreams:
 
     def record_stream(self, tensor: Any, stream: None) -> None:  # noqa: ANN401
         """Do nothing."""
+
+
+def open_streams(device: torch.device | str | int) -> Streams:
+    """Return the streams of ``device``; "cuda" is the device that is current now. Raise OptionError if it is not there.
+
+    Keep what is returned, and give it to every prefetcher of one loader: the allocator keeps memory for each stream
+    apart, so a side stream for each epoch would reserve the memory of the batches for each anew.
+    """
+    found = checked_device(device)
+    if found.type != "cuda":
+        return PlainStreams(found)
+    return CudaStreams(torch.device("cuda", torch.cuda.current_device()) if str(found) == "cuda" else found)
+
+
+def checked_device(device: torch.device | str | int) -> torch.device:
+    """Return ``device`` as torch's value; raise OptionError for one that is not there, or none at all."""
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        msg = f"device={device!r}: {str(error).splitlines()[0]}; expected 'cpu', 'cuda' or 'cuda:N'"
+        raise OptionError(msg) from None
+    if found.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if count == 0:
+            msg = f'device={device!r}: no CUDA device is available here; device="cpu" gives the same values'
+            raise OptionError(msg)
+        if found.index is not None and found.index >= count:
+            msg = f"device={device!r}: there are {count} CUDA devices, 'cuda:0' to 'cuda:{count - 1}'"
+            raise OptionError(msg)
+    return found
 
 
 def _same_type(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import fastdata
-from fastdata import prefetch
+from fastdata import prefetch, streams
 from fastdata.device_ops import Normalizer
 from fastdata.errors import LoaderError, OptionError
 from fastdata.nested import map_tensors, tensors
@@ -31,15 +31,17 @@ def source(n):
     return [torch.tensor(number) for number in range(n)]
 
 
-class Late(prefetch.PlainStreams):
+class Late(streams.PlainStreams):
     """The CPU, asked to work ahead as a GPU does."""
+
+    ahead = True
 
 
 @pytest.fixture
 def ahead(monkeypatch):
     """Let device="cuda" be the CPU with all of its look-ahead, where there is no GPU."""
-    monkeypatch.setattr(prefetch, "_checked", torch.device)
-    monkeypatch.setattr(CudaPrefetcher, "_open_streams", lambda _: Late(torch.device("cpu")))
+    monkeypatch.setattr(prefetch, "checked_device", torch.device)
+    monkeypatch.setattr(prefetch, "open_streams", lambda _: Late(torch.device("cpu")))
     return "cuda"
 
 
@@ -372,7 +374,7 @@ def test_the_named_device_is_used_and_no_other(monkeypatch):  # C125, where ther
             opened.append(device)
             super().__init__(torch.device("cpu"))
 
-    monkeypatch.setattr(prefetch, "CudaStreams", Opened)
+    monkeypatch.setattr(streams, "CudaStreams", Opened)
     for device in ("cuda:1", torch.device("cuda", 1), 1, "cuda"):
         list(CudaPrefetcher(source(3), device))
     assert opened == [torch.device("cuda:1")] * 4

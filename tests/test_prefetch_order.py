@@ -18,7 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastdata.nested import map_tensors, tensors
+from fastdata.nested import map_tensors
 from fastdata.prefetch import CudaPrefetcher, _Epoch
 
 TRANSFORMED = 1_000_000
@@ -60,6 +60,8 @@ class Block:
 
 class Device:
     """fastdata.streams.Streams, on the model."""
+
+    ahead = True
 
     def __init__(self, seed, eagerness):
         self.rng, self.eagerness = random.Random(seed), eagerness
@@ -346,12 +348,10 @@ def test_a_failing_transform_leaves_nothing_behind(plan):
     assert not epoch._held
 
 
-def test_the_model_is_what_the_prefetcher_runs_on(monkeypatch):
+def test_streams_of_an_owner_are_used_epoch_after_epoch():
     device = Device(0, 0.5)
-    monkeypatch.setattr(CudaPrefetcher, "_open_streams", lambda _: device)
-    monkeypatch.setattr("fastdata.prefetch._checked", torch.device)
-    prefetcher = CudaPrefetcher([], "cuda:0")
     for _ in range(2):
-        prefetcher.batches = [device.new("slot", number) for number in range(4)]
-        assert len([list(tensors(batch)) for batch in prefetcher]) == 4
-    assert prefetcher._streams is device  # one side stream, epoch after epoch
+        batches = [device.new("slot", number) for number in range(4)]
+        result = list(CudaPrefetcher(batches, "cpu", streams=device))
+        assert [device.block(batch).pool for batch in result] == [device.side] * 4
+    assert device.side.issued > 0
