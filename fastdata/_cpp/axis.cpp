@@ -82,9 +82,11 @@ bool Axis::prepare(const AxisSpec& spec) {
   }
   source_low_ = spec.high;
   source_high_ = spec.low;
+  most_taps_ = 0;
   identity_ = !spec.reversed;
   for (int i = 0; i < count_; ++i) {
     if (taps_[i] < 1) return version_ = 0, false;
+    most_taps_ = std::max(most_taps_, taps_[i]);
     source_low_ = std::min(source_low_, starts_[i]);
     source_high_ = std::max(source_high_, starts_[i] + taps_[i]);
     identity_ = identity_ && taps_[i] == 1 && starts_[i] == starts_[0] + i;

@@ -29,8 +29,9 @@ class Axis {
   bool prepare(const AxisSpec& spec);
 
   int count() const { return count_; }
-  // Most taps of one output pixel; start, taps and weight of an output pixel.
+  // Length of one row of weights, and most taps that any output pixel uses; then each pixel's start, taps and weights.
   int width() const { return width_; }
+  int most_taps() const { return most_taps_; }
   const int32_t* starts() const { return starts_.data(); }
   const int32_t* taps() const { return taps_.data(); }
   const int32_t* weights() const { return weights_.data(); }
@@ -48,7 +49,7 @@ class Axis {
   void reverse();
 
   AxisSpec spec_{};
-  int count_ = 0, width_ = 0, source_low_ = 0, source_high_ = 0;
+  int count_ = 0, width_ = 0, most_taps_ = 0, source_low_ = 0, source_high_ = 0;
   bool identity_ = false;
   uint64_t version_ = 0;
   std::vector<int32_t> starts_, taps_, weights_;

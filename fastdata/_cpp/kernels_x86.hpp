@@ -4,7 +4,7 @@
 #include "kernels.hpp"
 
 #if (defined(__x86_64__) || defined(_M_X64)) && (defined(__GNUC__) || defined(__clang__))
-#define FASTDATA_X86 0
+#define FASTDATA_X86 1
 #else
 #define FASTDATA_X86 0
 #endif
