@@ -34,15 +34,16 @@ def refuse(reason: str) -> NoReturn:
 class Composition:
     """Follows a pipeline step by step; a step that cannot follow raises RefusedError.
 
-    size: (width, height) where it is the same for every picture. floor: a lower bound for both sides, per axis.
+    size: (width, height) where it is the same for every picture. floor: a lower bound for width and height.
+    hidden: something was padded after a crop, so that the window is smaller than what the picture has there.
     """
 
     size: tuple[int, int] | None = None
     floor: tuple[int, int] = (1, 1)
     resampled: bool = False
     cropped: bool = False
-    padded: bool = False
     flipped: bool = False
+    hidden: bool = False
 
     def add(self, step: Step, interpolation: str) -> None:
         """Take one more step; ``interpolation`` is the step's own where it resamples."""
@@ -90,16 +91,16 @@ class Composition:
     def _resample(self, interpolation: str) -> None:
         if self.resampled:
             refuse("a second resampling")
-        if self.padded:
-            refuse("resampling after a step that may pad")
+        if self.hidden:
+            refuse("resampling of what was cropped, then padded")
         if self.flipped and interpolation.startswith("nearest"):
             refuse("nearest-neighbour resampling after a flip")
         self.resampled = True
         self.cropped = False
 
     def _pad(self) -> None:
-        # A rectangle that was cut and then grows again would show what was cut off.
-        if self.cropped and (self.resampled or self.padded):
+        # A rectangle that was cut and then grows: the window must end where it was cut, so it cannot move any more.
+        if self.cropped and (self.resampled or self.hidden):
             refuse("it may pad what an earlier step has cropped")
-        self.padded = True
+        self.hidden |= self.cropped
         self.cropped = False

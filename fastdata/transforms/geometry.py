@@ -42,22 +42,22 @@ _SUPPORT = {
 class _Canvas:
     """The state between two steps: a window of the source at a virtual size, and the rectangle of it still in play."""
 
-    __slots__ = ("cropped", "flips", "offset", "origin", "rect", "resampled", "size", "span")
+    __slots__ = ("cropped", "flips", "offset", "origin", "padded", "picture", "rect", "resampled", "size", "span")
 
     def __init__(self, widths: NDArray[np.int32], heights: NDArray[np.int32]) -> None:
-        self.span: Pairs = np.empty((2, len(widths)))
-        self.span[0], self.span[1] = widths, heights
+        self.picture: Pairs = np.empty((2, len(widths)))
+        self.picture[0], self.picture[1] = widths, heights
         self.origin: Pairs = np.zeros((2, 1))
-        self.size = self.rect = self.span
+        self.span = self.size = self.rect = self.picture
         self.offset: Pairs = np.zeros((2, 1))
         self.flips: list[NDArray[np.bool_] | None] = [None, None]
-        self.cropped = self.resampled = False
+        self.cropped = self.padded = self.resampled = False
 
     def crop(self, offset: Pairs, size: Pairs) -> None:
         """Keep ``size`` pixels from ``offset`` on, both as seen after the flips so far."""
         for axis, flip in enumerate(self.flips):
             if flip is not None:
-                offset = np.array(np.broadcast_to(offset, self.span.shape))
+                offset = np.array(np.broadcast_to(offset, self.picture.shape))
                 mirrored = self.rect[axis] - offset[axis] - size[axis]
                 np.copyto(offset[axis], mirrored, where=flip)
         self.offset = self.offset + offset
@@ -66,7 +66,7 @@ class _Canvas:
 
     def settle(self) -> None:
         """Make the rectangle the window: only before resampling, where a virtual pixel is a source pixel."""
-        if self.cropped:
+        if self.cropped or self.padded:
             self.origin = self.origin + self.offset
             self.span = self.size = self.rect
             self.offset = np.zeros((2, 1))
@@ -78,13 +78,19 @@ class _Canvas:
         self.size = self.rect = size
         self.resampled = True
 
+    def widen(self) -> None:
+        """Let the rectangle leave what is left of the picture by now; what an earlier crop cut off stays hidden."""
+        if self.cropped:
+            assert not self.resampled  # Composition refuses it
+            self.settle()
+        self.padded = True
+
     def pad(self, before: Pairs, after: Pairs) -> None:
         """Surround what is left with the fill colour."""
-        if not self.resampled:
-            self.settle()
+        self.widen()
         for axis, flip in enumerate(self.flips):
             if flip is not None:
-                shape = self.span.shape
+                shape = self.picture.shape
                 before, after = np.array(np.broadcast_to(before, shape)), np.array(np.broadcast_to(after, shape))
                 before[axis], after[axis] = (
                     np.where(flip, after[axis], before[axis]),
@@ -128,6 +134,8 @@ def _apply(step: Step, canvas: _Canvas, u: Pairs) -> None:
             canvas.resample(_resized(step, canvas.rect))
         case CenterCrop():
             size = _pair(step.width, step.height)
+            if (size > canvas.rect).any():
+                canvas.widen()
             canvas.crop(_centred(canvas.rect, size), size)
         case Pad():
             canvas.pad(_pair(step.left, step.top), _pair(step.right, step.bottom))
@@ -171,7 +179,7 @@ def _random_crop(step: RandomCrop, canvas: _Canvas, u: Pairs) -> None:
     if (slack < 0).any():
         if not step.if_needed:
             row = int(np.flatnonzero((slack < 0).any(axis=0))[0])
-            width, height = np.broadcast_to(canvas.rect, canvas.span.shape)[:, row]
+            width, height = np.broadcast_to(canvas.rect, canvas.picture.shape)[:, row]
             raise OptionError(
                 f"RandomCrop: required crop size {(step.height, step.width)} is larger than the picture "
                 f"{(int(height), int(width))} at position {row} of the batch; pad_if_needed=True pads it"
@@ -192,7 +200,7 @@ def _finish(canvas: _Canvas, plan: Plan, count: int) -> Geometry:
     rect[:, :2] = canvas.offset.T
     rect[:, 2:] = canvas.rect.T
     box = np.empty((count, 4), np.int32)
-    if canvas.cropped:
+    if canvas.cropped or canvas.padded:
         first, last = _reach(canvas, plan)
         box[:, :2], box[:, 2:] = first.T, last.T
     else:
@@ -214,5 +222,7 @@ def _reach(canvas: _Canvas, plan: Plan) -> tuple[Pairs, Pairs]:
         low, high = np.floor((first + 0.5) * scale - support + 0.5), np.floor((last + 0.5) * scale + support + 0.5)
     else:
         low, high = first, last + 1.0
-    low = np.clip(low, 0.0, canvas.span - 1.0)
-    return canvas.origin + low, canvas.origin + np.clip(high, low + 1.0, canvas.span)
+    low = canvas.origin + np.clip(low, 0.0, canvas.span - 1.0)
+    high = canvas.origin + np.clip(high, 1.0, canvas.span)
+    low = np.clip(low, 0.0, canvas.picture - 1.0)
+    return low, np.clip(high, low + 1.0, canvas.picture)

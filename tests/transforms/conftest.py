@@ -1,0 +1,87 @@
+"""Pictures made in code, and what a Geometry means, in five lines of Pillow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fastdata.transforms import Plan, compile_transform, plan_geometry
+from fastdata.types import Geometry
+
+FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "nearest-exact": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+def make_picture(width: int, height: int, seed: int = 0) -> Image.Image:
+    """Smooth waves, edges and noise: every filter mistake shows."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    waves = [np.sin(x / (3 + c) + y / (7 - c)) * 60 + 128 for c in range(3)]
+    edges = ((x // 11 + y // 9) % 2)[:, :, None] * 50
+    noise = rng.normal(0, 15, (height, width, 3))
+    return Image.fromarray(np.clip(np.stack(waves, axis=2) + edges + noise, 0, 255).astype(np.uint8))
+
+
+def render(plan: Plan, picture: Image.Image, draws: np.ndarray | None = None, *, only_box: bool = False) -> np.ndarray:
+    """Return uint8 (H, W, 3); with only_box, pixels outside the box are replaced by noise first."""
+    width, height = picture.size
+    row = np.zeros((1, plan.draws)) if draws is None else draws.reshape(1, -1)
+    geometry = plan_geometry(plan, row, np.array([width], np.int32), np.array([height], np.int32))
+    pixels = np.asarray(picture)
+    if only_box:
+        left, top, right, bottom = geometry.box[0]
+        noisy = np.random.default_rng(1).integers(0, 256, pixels.shape).astype(np.uint8)
+        noisy[top:bottom, left:right] = pixels[top:bottom, left:right]
+        pixels = noisy
+    return show(geometry, 0, pixels)
+
+
+def show(geometry: Geometry, row: int, pixels: np.ndarray) -> np.ndarray:
+    """The definition: cut the window (whole here), resample it, cut the rectangle, mirror; the fill colour is around."""
+    window = [int(edge) for edge in geometry.window[row]]
+    assert window == list(geometry.window[row])
+    resampled = _cut(Image.fromarray(pixels), window, geometry.fill)
+    size = tuple(geometry.size[row].tolist())
+    if size != resampled.size:
+        resampled = resampled.resize(size, FILTERS[geometry.interpolation])
+    left, top, width, height = geometry.rect[row].tolist()
+    out = np.asarray(_cut(resampled, [left, top, left + width, top + height], geometry.fill))
+    out = out[:, ::-1] if geometry.hflip[row] else out
+    return out[::-1] if geometry.vflip[row] else out
+
+
+def _cut(image: Image.Image, box: list[int], fill: tuple[int, ...]) -> Image.Image:
+    left, top, right, bottom = box
+    canvas = Image.new("RGB", (right - left, bottom - top), fill)
+    canvas.paste(image, (-left, -top))
+    return canvas
+
+
+@pytest.fixture
+def compiled():
+    """Compile, and fail with the reason where the engine refuses."""
+
+    def compile_it(transform: object) -> Plan:
+        plan = compile_transform(transform)
+        assert isinstance(plan, Plan), plan
+        return plan
+
+    return compile_it
+
+
+@pytest.fixture(name="make_picture")
+def _make_picture():
+    return make_picture
+
+
+@pytest.fixture(name="render")
+def _render():
+    return render
