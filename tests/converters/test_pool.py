@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import math
+import operator
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import CancelledError
+
+import pytest
+
+from fastdata.converters.pool import WorkerDiedError, WorkerPool
+
+
+def test_answers_and_errors_come_back_and_workers_go(tmp_path):
+    with WorkerPool(2) as pool:
+        assert [f.result() for f in [pool.submit(math.factorial, n) for n in range(9)]][8] == 40320
+        with pytest.raises(ZeroDivisionError):
+            pool.submit(operator.truediv, 1, 0).result()
+        with pytest.raises(Exception, match="pickle"):
+            pool.submit(operator.call, lambda: 0).result()
+        assert pool.submit(operator.pow, 2, 5).result() == 32  # it goes on after each
+        pids = {child.pid for child in pool._children}
+    assert all(not _alive(pid) for pid in pids)
+    pool.shutdown()
+    with pytest.raises(RuntimeError, match="shut down"):
+        pool.submit(math.sqrt, 4)
+
+
+def test_a_library_that_prints_does_not_disturb(capfd):
+    with WorkerPool(1) as pool:
+        pool.submit(os.system, "echo noise").result()
+        assert pool.submit(os.getpid).result() != os.getpid()
+    assert "noise" in capfd.readouterr().err
+
+
+def test_a_worker_that_dies_fails_its_task_and_says_how():
+    with WorkerPool(1) as pool:
+        with pytest.raises(WorkerDiedError, match="SIGABRT"):
+            pool.submit(os.abort).result()
+        with pytest.raises(WorkerDiedError):
+            pool.submit(math.sqrt, 4).result()
+
+
+def test_cancelled_work_ends_at_once():
+    pool = WorkerPool(1)
+    running, waiting = pool.submit(time.sleep, 60), pool.submit(time.sleep, 60)
+    while not running.running():
+        time.sleep(0.01)
+    start = time.monotonic()
+    pool.shutdown(cancel_futures=True)
+    assert time.monotonic() - start < 10
+    with pytest.raises(CancelledError):
+        waiting.result()
+    assert isinstance(running.exception(), WorkerDiedError)
+
+
+def test_workers_end_with_their_parent_however_it_ends():
+    code = (
+        "import os, signal, math\n"
+        "from fastdata.converters.pool import WorkerPool\n"
+        "pool = WorkerPool(2)\n"
+        "[f.result() for f in [pool.submit(math.sqrt, 4)] * 2]\n"
+        "print(*[c.pid for c in pool._children], flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 20
+    while any(map(_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(_alive, pids))
+
+
+def test_a_script_without_a_main_guard_can_use_workers(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from PIL import Image\n"
+        "from pathlib import Path\n"
+        "from fastdata.converters import pack\n"
+        f"root = Path({str(tmp_path)!r})\n"
+        "(root / 'in').mkdir()\n"
+        "for i in range(6): Image.new('RGB', (9, 9), (i, 0, 0)).save(root / 'in' / f'{i}.png')\n"
+        "print(pack(root / 'in', root / 'out.lmdb', workers=2).samples)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
