@@ -11,17 +11,26 @@ from fastdata.errors import OptionError
 from fastdata.stores.tar_names import MARK, escape, field_codec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fastdata.types import Record
 
-__all__ = ["BLOCK", "MemberPlan", "Members", "header_of"]
+__all__ = ["BLOCK", "MemberPlan", "Members", "header_of", "padded"]
 
 BLOCK = 512
 _ENDING_OF_CODEC = {
     "jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "raw": "npy", "gif": "gif", "tiff": "tif",
     "avif": "avif", "heic": "heic", "jxl": "jxl", "jp2": "jp2", "json": "json", "text": "txt",
 }  # fmt: skip
+
+_NAME = 100  # bytes of a name in a header block
+_USTAR_SIZE = 8 << 30  # bytes: eleven octal digits
+_MODE = 0o444
+# A header block but for name, size and checksum: mode, user, group; time; flag, link, magic, names, devices, prefix.
+_FIXED = (
+    b"%07o\0%07o\0%07o\0" % (_MODE, 0, 0),
+    b"\0%011o\0" % 0,
+    b"\0 0" + bytes(100) + b"ustar\x0000" + 2 * MARK.ljust(32, b"\0") + bytes(16 + 167),
+)
+_FIXED_SUM = sum(map(sum, _FIXED)) - ord(" ") + 8 * ord(" ")  # the checksum's own 8 bytes count as spaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +126,14 @@ def header_of(key: str, ending: str, size: int) -> bytes:
 
     Times, owners and modes are fixed, so equal records make equal bytes. The user's name marks our packs.
     """
-    info = tarfile.TarInfo(f"{escape(key)}.{ending}")
-    info.size, info.mode, info.mtime = size, 0o444, 0
+    name = f"{escape(key)}.{ending}"
+    raw = name.encode("utf-8", "surrogateescape")
+    if len(raw) <= _NAME and size < _USTAR_SIZE and not raw.endswith(b"/"):
+        # What tarfile writes, ten times as fast (a test compares them): only name, size and checksum change.
+        checksum = _FIXED_SUM + sum(raw) + sum(digits := b"%011o" % size)
+        return b"%s%s%s%s%06o%s" % (raw.ljust(_NAME, b"\0"), _FIXED[0], digits, _FIXED[1], checksum, _FIXED[2])
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.mtime = size, _MODE, 0
     info.uname = info.gname = MARK.decode()
     try:
         return info.tobuf(tarfile.USTAR_FORMAT, "utf-8", "surrogateescape")
@@ -129,11 +144,6 @@ def header_of(key: str, ending: str, size: int) -> bytes:
 def padded(size: int) -> int:
     """Return a size rounded up to whole blocks."""
     return -(-size // BLOCK) * BLOCK
-
-
-def size_in_tar(key: str, members: Sequence[MemberPlan]) -> int:
-    """Return the bytes that the members take with their headers."""
-    return sum(len(header_of(key, member.ending, member.size)) + padded(member.size) for member in members)
 
 
 def _ending(name: str, codec: str, key: str) -> str:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from fastdata.converters.atomic import Partial, partial_path, sync_folder, writing
 from fastdata.converters.content import ContentHash
-from fastdata.converters.tar_members import BLOCK, MemberPlan, Members, header_of, padded, size_in_tar
+from fastdata.converters.tar_members import BLOCK, MemberPlan, Members, header_of, padded
 from fastdata.errors import DestinationExistsError, OptionError, PackError, StoreError
 from fastdata.stores.index import IndexBuilder
 from fastdata.stores.sidecar import Shard, Sidecar, read_sidecar, stamp_of, write_sidecar
@@ -19,7 +19,7 @@ from fastdata.stores.tar_names import ShardPattern, escape, shard_pattern
 from fastdata.stores.tar_store import index_path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from fastdata.converters.writers import WriterOptions
     from fastdata.types import Record
@@ -58,12 +58,12 @@ class TarWriter:
         if self._state != "writing":
             msg = f"{self._dst}: this writer is finished; open another one"
             raise PackError(msg)
-        members = self._members.plan(record)
+        members = [(m, header_of(record.key, m.ending, m.size)) for m in self._members.plan(record)]
         self._index.add(record.key, record.label, record.width, record.height)
         with writing(self._dst):
-            shard = self._shard_for(record.key, members)
-            for member in members:
-                offset = shard.append(record.key, member)
+            shard = self._shard_for(sum(len(header) + padded(member.size) for member, header in members))
+            for member, header in members:
+                offset = shard.append(record.key, member, header)
                 if member.field and not member.absent:
                     where = (len(self._shards) - 1, offset, len(member.data))
                     self._index.add_span(member.field, member.codec, where, zlib.crc32(member.data))
@@ -98,13 +98,12 @@ class TarWriter:
             self._sidecar.abort()
         self._state = "done"
 
-    def _shard_for(self, key: str, members: Sequence[MemberPlan]) -> _Shard:
+    def _shard_for(self, size: int) -> _Shard:
         if not self._shards:
             return self._open_shard()
         shard = self._shards[-1]
         if self._pattern is None:
             return shard
-        size = size_in_tar(key, members) if self._limits.by_size else 0
         if self._limits.is_full(len(self._shards), len(self._index) - 1, shard.size + size + len(_END)):
             shard.close()
             return self._open_shard()
@@ -157,11 +156,6 @@ class _Limits:
         if self._count is None and self._bytes is None:
             self._bytes = _SHARD_BYTES
 
-    @property
-    def by_size(self) -> bool:
-        """Whether sizes count."""
-        return self._bytes is not None
-
     def is_full(self, shards: int, written: int, size: int) -> bool:
         """Say whether a new shard begins, with ``shards`` begun, ``written`` samples, and ``size`` bytes to be."""
         if self._bytes is not None:
@@ -194,10 +188,9 @@ class _Shard:
         """The paths of the finished files."""
         return {self.path, self._idx.dst}
 
-    def append(self, key: str, member: MemberPlan) -> int:
+    def append(self, key: str, member: MemberPlan, header: bytes) -> int:
         """Write one member; return the offset of its value."""
         assert self._file is not None
-        header = header_of(key, member.ending, member.size)
         data = self.size + len(header)
         self._file.write(header)
         self._file.write(member.before)
