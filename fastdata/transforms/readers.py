@@ -224,6 +224,8 @@ def _to_uint8(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
 
 
 def _to_dtype(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    if isinstance(step.dtype, dict):
+        refuse("a dtype for each type")
     return _cast(step.dtype, "multiply" if step.scale else "keep")
 
 
@@ -272,8 +274,10 @@ READERS: dict[str, Reader] = {
     "RandomHorizontalFlip": _horizontal_flip,
     "RandomResizedCrop": _random_resized_crop,
     "RandomVerticalFlip": _vertical_flip,
+    "RGB": _nothing,  # the pixels are RGB already
     "Resize": _resize,
     "ToDtype": _to_dtype,
     "ToImage": _to_uint8,
+    "ToPureTensor": _nothing,
     "ToTensor": _to_tensor,
 }

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from fastdata.transforms import Plan, compile_transform, plan_geometry
-from fastdata.types import Geometry
+
+if TYPE_CHECKING:
+    from fastdata.types import Geometry
 
 FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -45,7 +49,7 @@ def render(plan: Plan, picture: Image.Image, draws: np.ndarray | None = None, *,
 
 
 def show(geometry: Geometry, row: int, pixels: np.ndarray) -> np.ndarray:
-    """The definition: cut the window (whole here), resample it, cut the rectangle, mirror; the fill colour is around."""
+    """The definition: cut the window (whole here), resample, cut the rectangle, mirror; the fill colour is around."""
     window = [int(edge) for edge in geometry.window[row]]
     assert window == list(geometry.window[row])
     resampled = _cut(Image.fromarray(pixels), window, geometry.fill)
@@ -65,7 +69,7 @@ def _cut(image: Image.Image, box: list[int], fill: tuple[int, ...]) -> Image.Ima
     return canvas
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def compiled():
     """Compile, and fail with the reason where the engine refuses."""
 
@@ -77,11 +81,11 @@ def compiled():
     return compile_it
 
 
-@pytest.fixture(name="make_picture")
+@pytest.fixture(scope="session", name="make_picture")
 def _make_picture():
     return make_picture
 
 
-@pytest.fixture(name="render")
+@pytest.fixture(scope="session", name="render")
 def _render():
     return render

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from fastdata.transforms import Plan, compile_transform
+from fastdata.transforms import Plan, compile_transform, draw, plan_geometry
 
 MODES = v1.InterpolationMode
 PIPELINES = {
@@ -86,10 +86,8 @@ STEPS = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(STEPS, min_size=1, max_size=5), st.integers(1, 70), st.integers(1, 70))
-def test_any_sequence_that_compiles_is_torchvisions(steps, width, height):
-    from conftest import make_picture, render
-
+@given(steps=st.lists(STEPS, min_size=1, max_size=5), width=st.integers(1, 70), height=st.integers(1, 70))
+def test_any_sequence_that_compiles_is_torchvisions(make_picture, render, steps, width, height):
     plan = compile_transform(v1.Compose(steps))
     if not isinstance(plan, Plan):
         return
@@ -110,8 +108,6 @@ def test_any_sequence_that_compiles_is_torchvisions(steps, width, height):
 def test_a_random_area_is_cropped_then_resampled(seed, compiled, make_picture, render):
     transform = v1.Compose([v1.RandomResizedCrop(64), v1.RandomHorizontalFlip(1.0)])
     plan = compiled(transform)
-    from fastdata.transforms import draw, plan_geometry
-
     picture = make_picture(180, 140, seed)
     draws = draw(plan, seed, 0, np.arange(20))
     geometry = plan_geometry(plan, draws, np.full(20, 180, np.int32), np.full(20, 140, np.int32))

@@ -1,0 +1,93 @@
+"""Random steps have torchvision's distribution: Kolmogorov-Smirnov on 20,000 draws of each."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import transforms as v1
+
+from fastdata.transforms import compile_transform, draw, plan_geometry
+
+COUNT = 20_000
+# Two samples of n and m: D > c * sqrt(1 / n + 1 / m) with probability 2 * exp(-2 * c**2), 5e-5 for c = 2.3 (Smirnov
+# 1948). The seeds are fixed, so the outcome is, too.
+LIMIT = 2.3
+
+
+def smirnov(a, b):
+    """Return the largest distance of two empirical distribution functions, over sqrt(1 / n + 1 / m)."""
+    a, b = np.sort(a), np.sort(b)
+    both = np.concatenate((a, b))
+    distance = np.abs(np.searchsorted(a, both, "right") / len(a) - np.searchsorted(b, both, "right") / len(b)).max()
+    return distance / math.sqrt(1 / len(a) + 1 / len(b))
+
+
+def ours(transform, width, height):
+    plan = compile_transform(transform)
+    draws = draw(plan, 11, 0, np.arange(COUNT))
+    sizes = np.full(COUNT, width, np.int32), np.full(COUNT, height, np.int32)
+    return plan_geometry(plan, draws, *sizes)
+
+
+# Landscape, square, a panorama (nearly always rejected), tiny, and a scale range that often needs the central crop.
+@pytest.mark.parametrize(
+    ("width", "height", "scale", "ratio", "count"),
+    [
+        (341, 256, (0.08, 1.0), (3 / 4, 4 / 3), COUNT),
+        (256, 256, (0.08, 1.0), (3 / 4, 4 / 3), COUNT),
+        (2000, 150, (0.08, 1.0), (3 / 4, 4 / 3), 4000),
+        (5, 7, (0.08, 1.0), (3 / 4, 4 / 3), 4000),
+        (300, 200, (0.9, 1.4), (0.5, 1.2), 4000),
+    ],
+)
+def test_random_areas(width, height, scale, ratio, count):
+    picture = Image.new("RGB", (width, height))
+    torch.manual_seed(0)
+    step = v1.RandomResizedCrop(224, scale=scale, ratio=ratio)
+    theirs = np.array([step.get_params(picture, scale, ratio) for _ in range(count)])
+    top, left, h, w = theirs.T
+    window = ours(step, width, height).window
+    our_w, our_h = window[:, 2] - window[:, 0], window[:, 3] - window[:, 1]
+    assert smirnov(our_w * our_h, w * h) < LIMIT
+    assert smirnov(our_w / our_h, w / h) < LIMIT
+    assert smirnov(our_w, w) < LIMIT
+    assert smirnov(window[:, 0], left) < LIMIT
+    assert smirnov(window[:, 1], top) < LIMIT
+    # Where in its slack an area lies, and whether area and place hang together.
+    loose, their_loose = our_w < width, w < width
+    if loose.any():
+        place, their_place = window[loose, 0] / (width - our_w[loose]), left[their_loose] / (width - w[their_loose])
+        assert smirnov(place, their_place) < LIMIT
+    assert smirnov(window[:, 0] + our_w / 2, left + w / 2) < LIMIT
+
+
+def test_random_crops():
+    step = v1.RandomCrop((100, 130))
+    picture = Image.new("RGB", (200, 180))
+    torch.manual_seed(0)
+    theirs = np.array([step.get_params(picture, (100, 130)) for _ in range(COUNT)])
+    rect = ours(step, 200, 180).rect
+    assert smirnov(rect[:, 0], theirs[:, 1]) < LIMIT
+    assert smirnov(rect[:, 1], theirs[:, 0]) < LIMIT
+    assert {rect[:, 0].min(), rect[:, 0].max()} == {0, 70}
+    assert {rect[:, 1].min(), rect[:, 1].max()} == {0, 80}
+    assert abs(np.corrcoef(rect[:, 0], rect[:, 1])[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 1.0])
+def test_flip_rates(p):
+    geometry = ours([v1.RandomHorizontalFlip(p), v1.RandomVerticalFlip(p)], 10, 10)
+    tolerance = 4 * math.sqrt(p * (1 - p) / COUNT)
+    assert abs(geometry.hflip.mean() - p) <= tolerance
+    assert abs(geometry.vflip.mean() - p) <= tolerance
+    if 0 < p < 1:
+        assert abs(np.corrcoef(geometry.hflip, geometry.vflip)[0, 1]) < 0.03
+
+
+def test_two_flips_of_one_axis_cancel():
+    geometry = ours([v1.RandomHorizontalFlip(1.0), v1.RandomHorizontalFlip(0.3)], 10, 10)
+    assert abs(geometry.hflip.mean() - 0.7) < 0.02
