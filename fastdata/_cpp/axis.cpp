@@ -9,14 +9,14 @@ namespace {
 constexpr double kPi = 3.14159265358979323846;
 
 // The filters of Pillow's src/libImaging/Resample.c; the same operations in the same order, so that weights agree.
-double box_filter(double x) { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
+inline double box_filter(double x) { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
 
-double bilinear_filter(double x) {
+inline double bilinear_filter(double x) {
   x = x < 0.0 ? -x : x;
   return x < 1.0 ? 1.0 - x : 0.0;
 }
 
-double hamming_filter(double x) {
+inline double hamming_filter(double x) {
   x = x < 0.0 ? -x : x;
   if (x == 0.0) return 1.0;
   if (x >= 1.0) return 0.0;
@@ -24,7 +24,7 @@ double hamming_filter(double x) {
   return std::sin(x) / x * (0.54f + 0.46f * std::cos(x));
 }
 
-double bicubic_filter(double x) {
+inline double bicubic_filter(double x) {
   constexpr double a = -0.5;
   x = x < 0.0 ? -x : x;
   if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
@@ -32,28 +32,13 @@ double bicubic_filter(double x) {
   return 0.0;
 }
 
-double sinc(double x) {
+inline double sinc(double x) {
   if (x == 0.0) return 1.0;
   x = x * kPi;
   return std::sin(x) / x;
 }
 
-double lanczos_filter(double x) { return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0; }
-
-struct FilterRow {
-  double (*value)(double);
-  double support;
-};
-
-FilterRow filter_row(Filter filter) {
-  switch (filter) {
-    case Filter::kBox: return {box_filter, 0.5};
-    case Filter::kHamming: return {hamming_filter, 1.0};
-    case Filter::kBicubic: return {bicubic_filter, 2.0};
-    case Filter::kLanczos: return {lanczos_filter, 3.0};
-    default: return {bilinear_filter, 1.0};
-  }
-}
+inline double lanczos_filter(double x) { return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0; }
 
 bool same(const AxisSpec& a, const AxisSpec& b) {
   return a.from == b.from && a.to == b.to && a.low == b.low && a.high == b.high &&
@@ -78,7 +63,7 @@ bool Axis::prepare(const AxisSpec& spec) {
   if (spec.filter == Filter::kNearest) {
     prepare_nearest(spec);
   } else {
-    prepare_filter(spec);
+    prepare_smooth(spec);
   }
   source_low_ = spec.high;
   source_high_ = spec.low;
@@ -111,42 +96,52 @@ void Axis::prepare_nearest(const AxisSpec& spec) {
   }
 }
 
-void Axis::prepare_filter(const AxisSpec& spec) {
+template <typename Filter>
+void Axis::prepare_filter(const AxisSpec& spec, double radius, Filter filter) {
   const int origin = origin_of(spec);
   const float from = static_cast<float>(spec.from - origin), to = static_cast<float>(spec.to - origin);
   const int low = spec.low - origin, high = spec.high - origin;
-  const FilterRow filter = filter_row(spec.filter);
   const double scale = static_cast<double>(to - from) / spec.virtual_size;
   const double filter_scale = spec.antialias ? std::max(scale, 1.0) : 1.0;
-  const double support = filter.support * filter_scale;
+  const double support = radius * filter_scale;
   const double step = 1.0 / filter_scale;
-  const int most = static_cast<int>(std::ceil(support)) * 2 + 1;
-  width_ = std::min(most, high - low);
+  width_ = std::min(static_cast<int>(std::ceil(support)) * 2 + 1, high - low);
   weights_.resize(static_cast<size_t>(count_) * width_);
   row_.resize(width_);
-  for (int i = 0; i < count_; ++i) {
+  double* row = row_.data();
+  int32_t* weight = weights_.data();
+  for (int i = 0; i < count_; ++i, weight += width_) {
     const double center = from + (spec.first + i + 0.5) * scale;
     const int begin = std::max(static_cast<int>(center - support + 0.5), low);
     const int end = std::min(static_cast<int>(center + support + 0.5), high);
     const int taps = std::min(end - begin, width_);
     double sum = 0.0;
-    for (int x = 0; x < taps; ++x) sum += row_[x] = filter.value((x + begin - center + 0.5) * step);
-    int32_t* weight = &weights_[static_cast<size_t>(i) * width_];
-    for (int x = 0; x < width_; ++x) {
-      if (x >= taps) {
-        weight[x] = 0;
-        continue;
+    for (int x = 0; x < taps; ++x) sum += row[x] = filter((x + begin - center + 0.5) * step);
+    if (sum == 0.0) sum = 1.0;
+    // Taps of weight 0 at the ends cost time and change nothing: they are left out.
+    int skipped = 0, kept = 0;
+    for (int x = 0; x < taps; ++x) {
+      const double w = row[x] / sum * (1 << kPrecision);
+      const auto rounded = static_cast<int32_t>(w < 0 ? w - 0.5 : w + 0.5);
+      if (rounded == 0 && kept == 0 && x < taps - 1) {
+        ++skipped;
+      } else {
+        weight[kept++] = rounded;
       }
-      const double w = (sum != 0.0 ? row_[x] / sum : row_[x]) * (1 << kPrecision);
-      weight[x] = static_cast<int32_t>(w < 0 ? w - 0.5 : w + 0.5);
     }
-    // Taps of weight 0 at the ends cost time and change nothing.
-    int skip = 0, last = taps;
-    while (last > 1 && weight[last - 1] == 0) --last;
-    while (skip < last - 1 && weight[skip] == 0) ++skip;
-    if (skip) std::move(weight + skip, weight + last, weight), std::fill(weight + last - skip, weight + last, 0);
-    starts_[i] = begin + skip + origin;
-    taps_[i] = last - skip;
+    while (kept > 1 && weight[kept - 1] == 0) --kept;
+    starts_[i] = begin + skipped + origin;
+    taps_[i] = kept;
+  }
+}
+
+void Axis::prepare_smooth(const AxisSpec& spec) {
+  switch (spec.filter) {
+    case Filter::kBox: return prepare_filter(spec, 0.5, [](double x) { return box_filter(x); });
+    case Filter::kHamming: return prepare_filter(spec, 1.0, [](double x) { return hamming_filter(x); });
+    case Filter::kBicubic: return prepare_filter(spec, 2.0, [](double x) { return bicubic_filter(x); });
+    case Filter::kLanczos: return prepare_filter(spec, 3.0, [](double x) { return lanczos_filter(x); });
+    default: return prepare_filter(spec, 1.0, [](double x) { return bilinear_filter(x); });
   }
 }
 

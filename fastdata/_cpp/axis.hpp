@@ -29,7 +29,7 @@ class Axis {
   bool prepare(const AxisSpec& spec);
 
   int count() const { return count_; }
-  // Length of one row of weights, and most taps that any output pixel uses; then each pixel's start, taps and weights.
+  // Distance of two rows of weights (what lies behind a pixel's taps is undefined), and most taps that any output pixel uses; then each pixel's start, taps and weights.
   int width() const { return width_; }
   int most_taps() const { return most_taps_; }
   const int32_t* starts() const { return starts_.data(); }
@@ -45,7 +45,9 @@ class Axis {
 
  private:
   void prepare_nearest(const AxisSpec& spec);
-  void prepare_filter(const AxisSpec& spec);
+  void prepare_smooth(const AxisSpec& spec);
+  template <typename Filter>
+  void prepare_filter(const AxisSpec& spec, double radius, Filter filter);
   void reverse();
 
   AxisSpec spec_{};

@@ -79,7 +79,9 @@ bool begin_resampling(void* self, int channels) {
   return true;
 }
 
-void push_row(void* self, int y, const uint8_t* pixels) { static_cast<ResampleSink*>(self)->resampler->push(y, pixels); }
+void push_rows(void* self, int y, const uint8_t* const* pixels, int count) {
+  static_cast<ResampleSink*>(self)->resampler->push(y, pixels, count);
+}
 
 Status read_jpeg(Scratch& scratch, const Source& source, const Options& options, const Region& region,
                  const RowSink& sink, int channels, char* message) {
@@ -105,12 +107,18 @@ Status read_raw(Scratch& scratch, const Source& source, const Region& region, co
   if (channels == 0) return fail(message, kMismatch, "a raw record of another length than its width and height say");
   if (channels != 1 && wanted == 1) return fail(message, kUnsupported, "grey wanted, a raw record in colour");
   if (!sink.begin(sink.self, channels)) return kNoMemory;
-  const size_t bytes = static_cast<size_t>(region.right - region.left) * channels;
-  if (scratch.row.size() < bytes + kSlack) scratch.row.resize(bytes + kSlack);
-  for (int y = region.top; y < region.bottom; ++y) {
-    const size_t at = (static_cast<size_t>(y) * source.width + region.left) * channels;
-    std::memcpy(scratch.row.data(), source.data + at, bytes);
-    sink.row(sink.self, y, scratch.row.data());
+  // Copied, because kernels read beyond a row's end and what lies there may not be ours.
+  const size_t bytes = static_cast<size_t>(region.right - region.left) * channels, stride = bytes + kSlack;
+  if (scratch.row.size() < stride * kRowsAtOnce) scratch.row.resize(stride * kRowsAtOnce);
+  const uint8_t* rows[kRowsAtOnce];
+  for (int i = 0; i < kRowsAtOnce; ++i) rows[i] = scratch.row.data() + i * stride;
+  for (int y = region.top; y < region.bottom; y += kRowsAtOnce) {
+    const int count = std::min(kRowsAtOnce, region.bottom - y);
+    for (int i = 0; i < count; ++i) {
+      const size_t at = (static_cast<size_t>(y + i) * source.width + region.left) * channels;
+      std::memcpy(scratch.row.data() + i * stride, source.data + at, bytes);
+    }
+    sink.rows(sink.self, y, rows, count);
   }
   return kOk;
 }
@@ -150,7 +158,7 @@ Status decode(Scratch& scratch, const Source& source, const View& view, const Op
   const Region region{resampler.x.source_low(), resampler.y.source_low(), resampler.x.source_high(),
                       resampler.y.source_high()};
   ResampleSink state{&resampler, vertical_first(source, view), 0};
-  const RowSink sink{begin_resampling, push_row, &state};
+  const RowSink sink{begin_resampling, push_rows, &state};
   const Status status = source.codec == kCodecJpeg
                             ? read_jpeg(scratch, source, options, region, sink, out.channels, message)
                             : read_raw(scratch, source, region, sink, out.channels, message);
@@ -170,14 +178,17 @@ bool begin_copy(void* self, int channels) {
   return true;
 }
 
-void copy_row(void* self, int y, const uint8_t* row) {
-  const auto& sink = *static_cast<CopySink*>(self);
+void copy_row(const CopySink& sink, int y, const uint8_t* row) {
   uint8_t* target = sink.pixels + static_cast<size_t>(y) * sink.width * sink.wanted;
   if (sink.channels == sink.wanted) {
     std::memcpy(target, row, static_cast<size_t>(sink.width) * sink.wanted);
   } else {
     for (int i = 0; i < sink.width; ++i) target[3 * i] = target[3 * i + 1] = target[3 * i + 2] = row[i];
   }
+}
+
+void copy_rows(void* self, int y, const uint8_t* const* rows, int count) {
+  for (int i = 0; i < count; ++i) copy_row(*static_cast<const CopySink*>(self), y + i, rows[i]);
 }
 
 }  // namespace
@@ -203,7 +214,7 @@ Status decode_whole(Scratch& scratch, const uint8_t* data, size_t length, size_t
     }
     const int wanted = channels == 1 ? 1 : 3;
     CopySink state{pixels, jpeg.width(), wanted, 0};
-    const RowSink sink{begin_copy, copy_row, &state};
+    const RowSink sink{begin_copy, copy_rows, &state};
     if (status == kOk) status = jpeg.read({0, 0, jpeg.width(), jpeg.height()}, wanted, sink, true, false);
     return status == kOk ? kOk : fail(message, status, jpeg.message());
   } catch (const std::bad_alloc&) {

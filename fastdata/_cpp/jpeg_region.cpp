@@ -9,7 +9,6 @@
 namespace fastdata {
 namespace {
 
-constexpr int kRowsAtOnce = 8;
 // Below this width libjpeg chooses another chroma upsampling (jdsample.c: more than 2 chroma columns for the fancy one),
 // so no crop is narrower.
 constexpr int kLeastWidth = 32;
@@ -55,6 +54,14 @@ void convert_row(const jpeg_decompress_struct& info, uint8_t* row, size_t pixels
   if (channels == 1 && info.out_color_space != JCS_GRAYSCALE) rgb_to_grey(row, pixels);
 }
 
+// Reads rows up to (not including) `end` for nothing.
+void discard_rows(jpeg_decompress_struct& info, JSAMPARRAY rows, int end) {
+  while (static_cast<int>(info.output_scanline) < end) {
+    const int left = std::min(kRowsAtOnce, end - static_cast<int>(info.output_scanline));
+    jpeg_read_scanlines(&info, rows, left);
+  }
+}
+
 // Calls libjpeg: owns nothing that has a destructor (an error leaves by longjmp).
 Status read_rows(JpegDecompressor& jpeg, const ReadPlan& plan) noexcept {
   jpeg_decompress_struct& info = jpeg.info;
@@ -65,22 +72,23 @@ Status read_rows(JpegDecompressor& jpeg, const ReadPlan& plan) noexcept {
   if (!whole && plan.region.top > 0) jpeg_skip_scanlines(&info, plan.region.top);
   JSAMPROW rows[kRowsAtOnce];
   for (int i = 0; i < kRowsAtOnce; ++i) rows[i] = plan.rows + i * plan.row_bytes;
-  const size_t skipped = static_cast<size_t>(plan.region.left - first);
+  if (whole) discard_rows(info, rows, plan.region.top);
+  const size_t skipped = static_cast<size_t>(plan.region.left - first) * info.output_components;
   const size_t wanted = plan.region.right - plan.region.left;
-  while (static_cast<int>(info.output_scanline) < plan.region.bottom) {
-    const int y = static_cast<int>(info.output_scanline);
-    const JDIMENSION most = std::min<JDIMENSION>(kRowsAtOnce, plan.region.bottom - y);
-    const int count = static_cast<int>(jpeg_read_scanlines(&info, rows, most));
+  for (int y = plan.region.top; y < plan.region.bottom;) {
+    const int most = std::min(kRowsAtOnce, plan.region.bottom - y);
+    int count = 0;
+    while (count < most) count += static_cast<int>(jpeg_read_scanlines(&info, rows + count, most - count));
+    const uint8_t* pixels[kRowsAtOnce];
     for (int i = 0; i < count; ++i) {
-      if (y + i < plan.region.top) continue;
-      uint8_t* row = rows[i] + skipped * info.output_components;
-      convert_row(info, row, wanted, plan.channels);
-      plan.sink->row(plan.sink->self, y + i, row);
+      convert_row(info, rows[i] + skipped, wanted, plan.channels);
+      pixels[i] = rows[i] + skipped;
     }
+    plan.sink->rows(plan.sink->self, y, pixels, count);
+    y += count;
   }
   if (plan.to_end) {
-    const JDIMENSION left = info.output_height - info.output_scanline;
-    for (JDIMENSION i = 0; i < left; ++i) jpeg_read_scanlines(&info, rows, 1);
+    discard_rows(info, rows, static_cast<int>(info.output_height));
     jpeg_finish_decompress(&info);
   }
   return kOk;

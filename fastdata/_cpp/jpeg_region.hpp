@@ -12,8 +12,9 @@ namespace fastdata {
 struct RowSink {
   // Told once, before the first row, how many channels a pixel has (1 or 3). false: no memory.
   bool (*begin)(void* self, int channels);
-  // The pixels left <= x < right of row y, with kSlack readable bytes behind them; valid during the call.
-  void (*row)(void* self, int y, const uint8_t* pixels);
+  // The pixels left <= x < right of `count` rows from y on (at most kRowsAtOnce), with kSlack readable bytes behind
+  // each; valid during the call.
+  void (*rows)(void* self, int y, const uint8_t* const* pixels, int count);
   void* self;
 };
 

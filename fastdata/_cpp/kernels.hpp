@@ -11,9 +11,12 @@ namespace fastdata {
 // Bytes that kernels may read beyond the end of a source row, and write beyond the end of a target row.
 constexpr size_t kSlack = 128;
 
-// Horizontal pass over one row. source: the row's pixels from x0 = axis.source_low() on; target: axis.count() pixels.
-using HorizontalKernel = void (*)(const uint8_t* source, uint8_t* target, const Axis& axis, int channels,
-                                  const void* plan);
+// Rows that the horizontal pass gets at once, at most.
+constexpr int kRowsAtOnce = 8;
+
+// Horizontal pass over `count` rows. sources: their pixels from axis.source_low() on; targets: axis.count() pixels each.
+using HorizontalKernel = void (*)(const uint8_t* const* sources, uint8_t* const* targets, int count, const Axis& axis,
+                                  int channels, const void* plan);
 // Vertical pass for one output row: n bytes; rows[k] with weight[k], k < taps.
 using VerticalKernel = void (*)(const uint8_t* const* rows, const int32_t* weight, int taps, uint8_t* target,
                                 size_t n);

@@ -98,9 +98,12 @@ FASTDATA_AVX2 void horizontal(const uint8_t* source, uint8_t* target, const Axis
   }
 }
 
-void horizontal_any(const uint8_t* source, uint8_t* target, const Axis& axis, int channels, const void* memory) {
+void horizontal_any(const uint8_t* const* sources, uint8_t* const* targets, int count, const Axis& axis, int channels,
+                    const void* memory) {
   const Plan* plan = static_cast<const Plan*>(memory);
-  channels == 1 ? horizontal<1>(source, target, axis, plan) : horizontal<3>(source, target, axis, plan);
+  for (int i = 0; i < count; ++i) {
+    channels == 1 ? horizontal<1>(sources[i], targets[i], axis, plan) : horizontal<3>(sources[i], targets[i], axis, plan);
+  }
 }
 
 FASTDATA_AVX2 inline __m256i load(const uint8_t* row) {

@@ -45,12 +45,16 @@ const int32_t* bases_of(const Plan* plan) {
   return reinterpret_cast<const int32_t*>(steps_of(plan) + plan->groups * plan->quads);
 }
 
+// And behind those, for make_plan alone, one part for each output pixel.
+struct Part;
+Part* parts_of(Plan* plan) { return reinterpret_cast<Part*>(bases_of(plan) + plan->groups * plan->quads); }
+
 int groups_of(const Axis& axis, int channels) { return (axis.count() * channels + kLanes - 1) / kLanes; }
 int quads_of(const Axis& axis) { return (axis.most_taps() + 3) / 4; }
 
 size_t plan_size(const Axis& axis, int channels) {
   const size_t steps = static_cast<size_t>(groups_of(axis, channels)) * quads_of(axis);
-  return sizeof(Plan) + steps * (sizeof(Step) + sizeof(int32_t)) + 64;
+  return sizeof(Plan) + steps * (sizeof(Step) + sizeof(int32_t)) + 24 * static_cast<size_t>(axis.count()) + 64;
 }
 
 uint32_t word_of(int8_t a, int8_t b, int8_t c, int8_t d) {
@@ -78,33 +82,45 @@ void split_pair(const int32_t* weight, int taps, uint32_t (&words)[3]) {
   words[2] = 0;
 }
 
-// Fills one step; false: its source bytes lie too far apart.
-bool make_step(const Axis& axis, int channels, int group, int quad, Plan& plan, Step& step, int32_t& base) {
-  const int outputs = axis.count() * channels;
-  const int lane_end = std::min(outputs - group * kLanes, kLanes);
+// What one output pixel contributes to a step: its first source byte there, how many taps, its weights.
+struct Part {
+  int32_t start, taps;
+  uint32_t words[3], index;
+};
+static_assert(sizeof(Part) == 24, "plan_size counts on it");
+
+Part part_of(const Axis& axis, int channels, int pixel, int quad, bool pairs) {
+  Part part{(axis.starts()[pixel] - axis.source_low() + 4 * quad) * channels, 0, {0, 0, 0}, 0};
+  part.taps = std::clamp(axis.taps()[pixel] - 4 * quad, 0, 4);
+  if (part.taps == 0) return part;
+  const int32_t* weight = axis.weights() + static_cast<size_t>(pixel) * axis.width() + 4 * quad;
+  pairs ? split_pair(weight, part.taps, part.words) : split_quad(weight, part.taps, part.words);
+  const int spread = pairs ? 16 : 8;
+  for (int t = 1; t < part.taps; ++t) part.index |= static_cast<uint32_t>(t * channels) << (t * spread);
+  return part;
+}
+
+// Fills the lanes of one step; false: its source bytes lie too far apart.
+bool make_step(const Part* parts, int channels, int first, int end, Plan& plan, Step& step, int32_t& base) {
   int low = INT32_MAX, high = 0;
-  int starts[kLanes];
-  for (int lane = 0; lane < lane_end; ++lane) {
-    const int output = group * kLanes + lane, pixel = output / channels;
-    const int taps = std::clamp(axis.taps()[pixel] - 4 * quad, 0, 4);
-    starts[lane] = (axis.starts()[pixel] - axis.source_low() + 4 * quad) * channels + output % channels;
-    if (taps == 0) continue;
-    low = std::min(low, starts[lane]);
-    high = std::max(high, starts[lane] + (taps - 1) * channels);
+  for (int pixel = first / channels; pixel <= (end - 1) / channels; ++pixel) {
+    const Part& part = parts[pixel];
+    if (part.taps == 0) continue;
+    low = std::min(low, part.start);
+    high = std::max(high, part.start + part.taps * channels - 1);
   }
   base = low == INT32_MAX ? 0 : low;
   if (high - base >= kReach) return false;
   plan.wide = plan.wide || high - base >= 64;
-  for (int lane = 0; lane < lane_end; ++lane) {
-    const int pixel = (group * kLanes + lane) / channels;
-    const int taps = std::clamp(axis.taps()[pixel] - 4 * quad, 0, 4);
-    if (taps == 0) continue;
-    const int32_t* weight = axis.weights() + static_cast<size_t>(pixel) * axis.width() + 4 * quad;
-    uint32_t words[3];
-    plan.pairs ? split_pair(weight, taps, words) : split_quad(weight, taps, words);
-    for (int k = 0; k < 3; ++k) std::memcpy(&step.digit[k][4 * lane], &words[k], 4);
-    const int at = starts[lane] - base;
-    for (int t = 0; t < taps; ++t) step.index[4 * lane + (plan.pairs ? 2 * t : t)] = static_cast<uint8_t>(at + t * channels);
+  int pixel = first / channels, channel = first % channels;
+  for (int lane = 0; lane < end - first; ++lane) {
+    const Part& part = parts[pixel];
+    // Lanes without taps have weights 0; what they read must only lie within reach.
+    const uint32_t at = part.taps ? static_cast<uint32_t>(part.start - base + channel) : 0;
+    const uint32_t index = part.index + at * 0x01010101u;
+    std::memcpy(&step.index[4 * lane], &index, 4);
+    for (int k = 0; k < 3; ++k) std::memcpy(&step.digit[k][4 * lane], &part.words[k], 4);
+    if (++channel == channels) ++pixel, channel = 0;
   }
   return true;
 }
@@ -115,11 +131,16 @@ bool make_plan(const Axis& axis, int channels, void* memory) {
   plan->quads = quads_of(axis);
   plan->pairs = axis.most_taps() <= 2;
   plan->wide = false;
-  const int count = plan->groups * plan->quads;
-  std::memset(steps_of(plan), 0, sizeof(Step) * count);
-  for (int i = 0; i < count; ++i) {
-    if (!make_step(axis, channels, i / plan->quads, i % plan->quads, *plan, steps_of(plan)[i], bases_of(plan)[i])) {
-      return false;
+  const int outputs = axis.count() * channels;
+  Step* steps = steps_of(plan);
+  int32_t* bases = bases_of(plan);
+  Part* parts = parts_of(plan);
+  for (int quad = 0; quad < plan->quads; ++quad) {
+    for (int pixel = 0; pixel < axis.count(); ++pixel) parts[pixel] = part_of(axis, channels, pixel, quad, plan->pairs);
+    for (int group = 0; group < plan->groups; ++group) {
+      const int first = group * kLanes, end = std::min(first + kLanes, outputs), at = group * plan->quads + quad;
+      if (end - first < kLanes) std::memset(&steps[at], 0, sizeof(Step));
+      if (!make_step(parts, channels, first, end, *plan, steps[at], bases[at])) return false;
     }
   }
   return true;
@@ -140,42 +161,66 @@ FASTDATA_AVX512 inline void store16(uint8_t* target, __m512i sum) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(target), _mm512_cvtusepi32_epi8(value));
 }
 
-template <bool kWide>
-FASTDATA_AVX512 void horizontal_pairs(const uint8_t* source, uint8_t* target, const Plan* plan) {
+// kRows rows at once, so that a step's tables are loaded once for all of them.
+template <bool kWide, int kRows>
+FASTDATA_AVX512 void horizontal_pairs(const uint8_t* const* sources, uint8_t* const* targets, const Plan* plan) {
   const Step* step = steps_of(plan);
   const int32_t* base = bases_of(plan);
+  const __m512i zero = _mm512_setzero_si512(), half = _mm512_set1_epi32(kHalf);
   for (int group = 0; group < plan->groups; ++group, ++step) {
     const __m512i index = _mm512_load_si512(step->index);
-    const __m512i pixels = _mm512_maskz_mov_epi8(kEvenBytes, gather(source + base[group], index, kWide));
-    const __m512i low = _mm512_dpwssd_epi32(_mm512_set1_epi32(kHalf), pixels, _mm512_load_si512(step->digit[0]));
-    const __m512i high = _mm512_dpwssd_epi32(_mm512_setzero_si512(), pixels, _mm512_load_si512(step->digit[1]));
-    store16(target + kLanes * group, _mm512_add_epi32(_mm512_slli_epi32(high, 8), low));
+    const __m512i low_weight = _mm512_load_si512(step->digit[0]), high_weight = _mm512_load_si512(step->digit[1]);
+    for (int row = 0; row < kRows; ++row) {
+      const __m512i pixels = _mm512_maskz_mov_epi8(kEvenBytes, gather(sources[row] + base[group], index, kWide));
+      const __m512i high = _mm512_dpwssd_epi32(zero, pixels, high_weight);
+      const __m512i low = _mm512_dpwssd_epi32(half, pixels, low_weight);
+      store16(targets[row] + kLanes * group, _mm512_add_epi32(_mm512_slli_epi32(high, 8), low));
+    }
   }
 }
 
-template <bool kWide>
-FASTDATA_AVX512 void horizontal_quads(const uint8_t* source, uint8_t* target, const Plan* plan) {
+template <bool kWide, int kRows>
+FASTDATA_AVX512 void horizontal_quads(const uint8_t* const* sources, uint8_t* const* targets, const Plan* plan) {
   const Step* step = steps_of(plan);
   const int32_t* base = bases_of(plan);
   for (int group = 0; group < plan->groups; ++group) {
-    __m512i d0 = _mm512_set1_epi32(kHalf), d1 = _mm512_setzero_si512(), d2 = _mm512_setzero_si512();
-    for (int quad = 0; quad < plan->quads; ++quad, ++step, ++base) {
-      const __m512i pixels = gather(source + *base, _mm512_load_si512(step->index), kWide);
-      d0 = _mm512_dpbusd_epi32(d0, pixels, _mm512_load_si512(step->digit[0]));
-      d1 = _mm512_dpbusd_epi32(d1, pixels, _mm512_load_si512(step->digit[1]));
-      d2 = _mm512_dpbusd_epi32(d2, pixels, _mm512_load_si512(step->digit[2]));
+    __m512i d0[kRows], d1[kRows], d2[kRows];
+    for (int row = 0; row < kRows; ++row) {
+      d0[row] = _mm512_set1_epi32(kHalf);
+      d1[row] = d2[row] = _mm512_setzero_si512();
     }
-    store16(target + kLanes * group, together(d0, d1, d2));
+    for (int quad = 0; quad < plan->quads; ++quad, ++step, ++base) {
+      const __m512i index = _mm512_load_si512(step->index);
+      const __m512i w0 = _mm512_load_si512(step->digit[0]), w1 = _mm512_load_si512(step->digit[1]);
+      const __m512i w2 = _mm512_load_si512(step->digit[2]);
+      for (int row = 0; row < kRows; ++row) {
+        const __m512i pixels = gather(sources[row] + *base, index, kWide);
+        d0[row] = _mm512_dpbusd_epi32(d0[row], pixels, w0);
+        d1[row] = _mm512_dpbusd_epi32(d1[row], pixels, w1);
+        d2[row] = _mm512_dpbusd_epi32(d2[row], pixels, w2);
+      }
+    }
+    for (int row = 0; row < kRows; ++row) store16(targets[row] + kLanes * group, together(d0[row], d1[row], d2[row]));
   }
 }
 
-void horizontal(const uint8_t* source, uint8_t* target, const Axis&, int, const void* memory) {
-  const Plan* plan = static_cast<const Plan*>(aligned(memory));
+template <int kRows>
+void horizontal_rows(const uint8_t* const* sources, uint8_t* const* targets, const Plan* plan) {
   if (plan->pairs) {
-    plan->wide ? horizontal_pairs<true>(source, target, plan) : horizontal_pairs<false>(source, target, plan);
+    plan->wide ? horizontal_pairs<true, kRows>(sources, targets, plan)
+               : horizontal_pairs<false, kRows>(sources, targets, plan);
   } else {
-    plan->wide ? horizontal_quads<true>(source, target, plan) : horizontal_quads<false>(source, target, plan);
+    plan->wide ? horizontal_quads<true, kRows>(sources, targets, plan)
+               : horizontal_quads<false, kRows>(sources, targets, plan);
   }
+}
+
+void horizontal(const uint8_t* const* sources, uint8_t* const* targets, int count, const Axis&, int,
+                const void* memory) {
+  const Plan* plan = static_cast<const Plan*>(aligned(memory));
+  int row = 0;
+  for (; row + 4 <= count; row += 4) horizontal_rows<4>(sources + row, targets + row, plan);
+  for (; row < count; ++row) horizontal_rows<1>(sources + row, targets + row, plan);
 }
 
 FASTDATA_AVX512 inline __m512i load(const uint8_t* row) { return _mm512_loadu_si512(row); }
@@ -207,6 +252,36 @@ FASTDATA_AVX512 void vertical_pair(const uint8_t* const* rows, const int32_t* we
   }
 }
 
+// Four rows' bytes side by side, so that one dot product takes one byte of each.
+FASTDATA_AVX512 inline void interleave(__m512i a, __m512i b, __m512i c, __m512i d, __m512i (&bytes)[4]) {
+  const __m512i ab_low = _mm512_unpacklo_epi8(a, b), ab_high = _mm512_unpackhi_epi8(a, b);
+  const __m512i cd_low = _mm512_unpacklo_epi8(c, d), cd_high = _mm512_unpackhi_epi8(c, d);
+  bytes[0] = _mm512_unpacklo_epi16(ab_low, cd_low);
+  bytes[1] = _mm512_unpackhi_epi16(ab_low, cd_low);
+  bytes[2] = _mm512_unpacklo_epi16(ab_high, cd_high);
+  bytes[3] = _mm512_unpackhi_epi16(ab_high, cd_high);
+}
+
+FASTDATA_AVX512 inline __m512i word(uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); }
+
+FASTDATA_AVX512 void vertical_quad(const uint8_t* const* rows, const int32_t* weight, int taps, uint8_t* target,
+                                   size_t n) {
+  uint32_t digits[3];
+  split_quad(weight, taps, digits);
+  const __m512i w0 = word(digits[0]), w1 = word(digits[1]), w2 = word(digits[2]);
+  const __m512i zero = _mm512_setzero_si512(), half = _mm512_set1_epi32(kHalf);
+  const uint8_t* last = taps > 3 ? rows[3] : rows[0];  // with three taps its weight is 0
+  for (size_t at = 0; at < n; at += 64) {
+    __m512i bytes[4], sum[4];
+    interleave(load(rows[0] + at), load(rows[1] + at), load(rows[2] + at), load(last + at), bytes);
+    for (int k = 0; k < 4; ++k) {
+      sum[k] = together(_mm512_dpbusd_epi32(half, bytes[k], w0), _mm512_dpbusd_epi32(zero, bytes[k], w1),
+                        _mm512_dpbusd_epi32(zero, bytes[k], w2));
+    }
+    store64(target + at, mask_of(n - at), sum);
+  }
+}
+
 FASTDATA_AVX512 void vertical_quads(const uint8_t* const* rows, const int32_t* weight, int taps, uint8_t* target,
                                     size_t n) {
   const __m512i zero = _mm512_setzero_si512(), half = _mm512_set1_epi32(kHalf);
@@ -216,16 +291,12 @@ FASTDATA_AVX512 void vertical_quads(const uint8_t* const* rows, const int32_t* w
       const int count = std::min(taps - first, 4);
       uint32_t digits[3];
       split_quad(weight + first, count, digits);
-      const __m512i a = load(rows[first] + at), b = count > 1 ? load(rows[first + 1] + at) : zero;
+      const __m512i b = count > 1 ? load(rows[first + 1] + at) : zero;
       const __m512i c = count > 2 ? load(rows[first + 2] + at) : zero;
       const __m512i d = count > 3 ? load(rows[first + 3] + at) : zero;
-      const __m512i ab_low = _mm512_unpacklo_epi8(a, b), ab_high = _mm512_unpackhi_epi8(a, b);
-      const __m512i cd_low = _mm512_unpacklo_epi8(c, d), cd_high = _mm512_unpackhi_epi8(c, d);
-      const __m512i bytes[4] = {_mm512_unpacklo_epi16(ab_low, cd_low), _mm512_unpackhi_epi16(ab_low, cd_low),
-                                _mm512_unpacklo_epi16(ab_high, cd_high), _mm512_unpackhi_epi16(ab_high, cd_high)};
-      const __m512i w0 = _mm512_set1_epi32(static_cast<int>(digits[0]));
-      const __m512i w1 = _mm512_set1_epi32(static_cast<int>(digits[1]));
-      const __m512i w2 = _mm512_set1_epi32(static_cast<int>(digits[2]));
+      __m512i bytes[4];
+      interleave(load(rows[first] + at), b, c, d, bytes);
+      const __m512i w0 = word(digits[0]), w1 = word(digits[1]), w2 = word(digits[2]);
       for (int k = 0; k < 4; ++k) {
         d0[k] = _mm512_dpbusd_epi32(d0[k], bytes[k], w0);
         d1[k] = _mm512_dpbusd_epi32(d1[k], bytes[k], w1);
@@ -239,7 +310,13 @@ FASTDATA_AVX512 void vertical_quads(const uint8_t* const* rows, const int32_t* w
 }
 
 void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, uint8_t* target, size_t n) {
-  taps == 2 ? vertical_pair(rows, weight, target, n) : vertical_quads(rows, weight, taps, target, n);
+  if (taps == 2) {
+    vertical_pair(rows, weight, target, n);
+  } else if (taps == 3 || taps == 4) {
+    vertical_quad(rows, weight, taps, target, n);
+  } else {
+    vertical_quads(rows, weight, taps, target, n);
+  }
 }
 
 }  // namespace

@@ -28,8 +28,11 @@ void horizontal(const uint8_t* source, uint8_t* target, const Axis& axis) {
   }
 }
 
-void horizontal_any(const uint8_t* source, uint8_t* target, const Axis& axis, int channels, const void*) {
-  channels == 1 ? horizontal<1>(source, target, axis) : horizontal<3>(source, target, axis);
+void horizontal_any(const uint8_t* const* sources, uint8_t* const* targets, int count, const Axis& axis, int channels,
+                    const void*) {
+  for (int i = 0; i < count; ++i) {
+    channels == 1 ? horizontal<1>(sources[i], targets[i], axis) : horizontal<3>(sources[i], targets[i], axis);
+  }
 }
 
 void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, uint8_t* target, size_t n) {

@@ -30,20 +30,22 @@ void Resampler::plan() {
   plan_channels_ = channels_;
 }
 
-void Resampler::horizontal(const uint8_t* source, uint8_t* target) noexcept {
+void Resampler::horizontal(const uint8_t* const* sources, uint8_t* const* targets, int count) noexcept {
   if (kernels_.make_plan && planned_) {
-    kernels_.horizontal(source, target, x, channels_, plan_.data());
+    kernels_.horizontal(sources, targets, count, x, channels_, plan_.data());
   } else {
-    generic_kernels().horizontal(source, target, x, channels_, nullptr);
+    generic_kernels().horizontal(sources, targets, count, x, channels_, nullptr);
   }
 }
 
-void Resampler::push(int row, const uint8_t* pixels) noexcept {
+void Resampler::push(int row, const uint8_t* const* pixels, int count) noexcept {
   if (vertical_first_ || x.identity()) {
-    std::memcpy(row_at(row), pixels, kept_);
-  } else {
-    horizontal(pixels, row_at(row));
+    for (int i = 0; i < count; ++i) std::memcpy(row_at(row + i), pixels[i], kept_);
+    return;
   }
+  uint8_t* targets[kRowsAtOnce];
+  for (int i = 0; i < count; ++i) targets[i] = row_at(row + i);
+  horizontal(pixels, targets, count);
 }
 
 const uint8_t* Resampler::output(int i, uint8_t* target) noexcept {
@@ -56,8 +58,9 @@ const uint8_t* Resampler::output(int i, uint8_t* target) noexcept {
     made = sum;
   }
   if (!vertical_first_) return made;
-  horizontal(made, narrow_.data());
-  return narrow_.data();
+  uint8_t* narrow = narrow_.data();
+  horizontal(&made, &narrow, 1);
+  return narrow;
 }
 
 }  // namespace fastdata

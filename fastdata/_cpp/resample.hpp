@@ -17,16 +17,16 @@ class Resampler {
 
   // Starts a picture; may throw std::bad_alloc. vertical_first: the vertical pass comes before the horizontal one.
   void begin(int channels, bool vertical_first);
-  // Takes the source row number `row` (y.source_low() <= row < y.source_high(), each once): pixels from
-  // x.source_low() to x.source_high(), with kSlack readable bytes behind them.
-  void push(int row, const uint8_t* pixels) noexcept;
+  // Takes `count` source rows from number `row` on (y.source_low() <= row < y.source_high(), each once, at most
+  // kRowsAtOnce): pixels from x.source_low() to x.source_high(), with kSlack readable bytes behind them.
+  void push(int row, const uint8_t* const* pixels, int count) noexcept;
   // Makes output row i (0 <= i < y.count()), x.count() pixels, in `target` (nothing is written behind it), or returns
   // a row of its own, valid until the next call.
   const uint8_t* output(int i, uint8_t* target) noexcept;
 
  private:
   void plan();
-  void horizontal(const uint8_t* source, uint8_t* target) noexcept;
+  void horizontal(const uint8_t* const* sources, uint8_t* const* targets, int count) noexcept;
   uint8_t* row_at(int row) { return rows_.data() + static_cast<size_t>(row - y.source_low()) * stride_; }
 
   const Kernels& kernels_;
