@@ -15,6 +15,7 @@ from PIL import Image
 
 from fastdata.decoding.header import probe
 from fastdata.decoding.jpeg_markers import is_sound
+from fastdata.decoding.pillow_arrays import own_array
 from fastdata.decoding.pillow_decoder import decode_with_pillow
 from fastdata.decoding.pillow_files import check_pixels
 from fastdata.types import TORCHVISION_PIXELS
@@ -96,5 +97,5 @@ def _in_mode(pixels: NDArray[np.uint8], mode: Mode) -> NDArray[np.uint8]:
         height, width, _ = pixels.shape
         # Pillow's weights; libjpeg's own grey (the Y channel) differs from them by several levels.
         grey = Image.frombuffer("RGB", (width, height), pixels, "raw", "RGB", 0, 1).convert("L")
-        return np.array(grey)[:, :, np.newaxis]
+        return own_array(grey)
     return pixels

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fastdata.decoding.header import probe
+from fastdata.decoding.pillow_arrays import own_array
 from fastdata.decoding.pillow_files import check_pixels, guarded, open_image
 from fastdata.errors import UnsupportedImageError
 from fastdata.types import TORCHVISION_PIXELS
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
     from PIL.Image import Image
 
     from fastdata.decoding.header_fields import Header
     from fastdata.types import Mode
 
-__all__ = ["convert", "decode_with_pillow", "make_decoder", "own_array"]
+__all__ = ["convert", "decode_with_pillow", "make_decoder"]
 
 
 def make_decoder() -> PillowDecoder:
@@ -67,9 +67,3 @@ def convert(image: Image, mode: Mode) -> Image:
     if image.mode == "LAB" and mode == "L":
         image = image.convert("RGB")
     return image.convert(mode)
-
-
-def own_array(image: Image) -> NDArray[np.uint8]:
-    """Return the pixels as a writable uint8 array of shape (height, width, channels) that owns its memory."""
-    pixels = np.array(image, dtype=np.uint8)
-    return pixels[:, :, np.newaxis] if pixels.ndim == 2 else pixels  # noqa: PLR2004  Pillow's one channel has no axis

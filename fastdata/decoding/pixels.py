@@ -10,7 +10,8 @@ from PIL import Image
 
 from fastdata.decoding.header import probe
 from fastdata.decoding.jpeg_adapter import is_usual_jpeg
-from fastdata.decoding.pillow_decoder import convert, own_array
+from fastdata.decoding.pillow_arrays import own_array
+from fastdata.decoding.pillow_decoder import convert
 from fastdata.decoding.pillow_files import check_pixels, guarded, open_image
 from fastdata.decoding.simplejpeg_decoder import make_decoder
 from fastdata.decoding.wide_pixels import load_wide

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
+from fastdata.decoding.pillow_arrays import view_array
 from fastdata.errors import OptionError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fastdata.types import Geometry
+    from fastdata.types import Geometry, Interpolation
 
 __all__ = ["resample_into"]
 
@@ -69,9 +70,12 @@ def resample_into(
     part = (x0, y0, x1, y1)
     pixels, window = _padded(pixels, window, geometry.fill)
     picture = _cut(pixels, window, size, part)
-    if picture is None:
-        picture = _resized(pixels, window, size, part, geometry)
-    _store(picture, target, levels)
+    if picture is not None:
+        _store(picture, target, levels)
+    elif geometry.interpolation.startswith("nearest") or not geometry.antialias:
+        _store(_by_points(pixels, _part_of(window, size, part), part, geometry), target, levels)
+    else:
+        _store_image(_resized(pixels, window, size, part, geometry.interpolation), target, levels)
 
 
 def _mirrored(out: NDArray[Any], hflip: bool, vflip: bool) -> NDArray[Any]:  # noqa: FBT001  two flags of one row
@@ -114,33 +118,38 @@ def _cut(
     return pixels[top + part[1] : top + part[3], left + part[0] : left + part[2]]
 
 
+def _part_of(
+    window: tuple[float, ...], size: tuple[int, int], part: tuple[int, int, int, int]
+) -> tuple[float, float, float, float]:
+    """Return the box of the source that a part of the virtual picture shows."""
+    scale_x, scale_y = (window[2] - window[0]) / size[0], (window[3] - window[1]) / size[1]
+    x0, y0, x1, y1 = part
+    return (
+        window[0] + x0 * scale_x,
+        window[1] + y0 * scale_y,
+        window[0] + x1 * scale_x if x1 < size[0] else window[2],
+        window[1] + y1 * scale_y if y1 < size[1] else window[3],
+    )
+
+
 def _resized(
     pixels: NDArray[np.uint8],
     window: tuple[float, ...],
     size: tuple[int, int],
     part: tuple[int, int, int, int],
-    geometry: Geometry,
-) -> NDArray[np.uint8]:
-    name = geometry.interpolation
-    source_height, source_width, channels = pixels.shape
-    scale_x, scale_y = (window[2] - window[0]) / size[0], (window[3] - window[1]) / size[1]
-    x0, y0, x1, y1 = part
-    box = [
-        window[0] + x0 * scale_x,
-        window[1] + y0 * scale_y,
-        window[0] + x1 * scale_x if x1 < size[0] else window[2],
-        window[1] + y1 * scale_y if y1 < size[1] else window[3],
-    ]
-    if name.startswith("nearest") or not geometry.antialias:
-        return _by_points(pixels, box, (x1 - x0, y1 - y0), geometry)
-    # The source rows that the box depends on; Pillow reads the columns it needs itself. torchvision crops the window
-    # first, so nothing outside the window may shine in: the cut below ends at the window where that is whole.
-    reach_y = _SUPPORT[name] * max(scale_y, 1.0) + 1
-    reach_x = _SUPPORT[name] * max(scale_x, 1.0) + 1
-    low_y, high_y = max(0, math.floor(box[1] - reach_y), math.floor(window[1] + _WHOLE)), min(
-        source_height, math.ceil(box[3] + reach_y), math.ceil(window[3] - _WHOLE))  # fmt: skip
-    low_x, high_x = max(0, math.floor(box[0] - reach_x), math.floor(window[0] + _WHOLE)), min(
-        source_width, math.ceil(box[2] + reach_x), math.ceil(window[2] - _WHOLE))  # fmt: skip
+    interpolation: Interpolation,
+) -> Image.Image:
+    height, width, _ = pixels.shape
+    box = _part_of(window, size, part)
+    # The pixels that the box depends on, and none outside the window: torchvision crops it out before it resizes, so
+    # nothing beyond may shine in (Pillow's own box= would let it).
+    radius = _SUPPORT[interpolation]
+    reach_x = radius * max((window[2] - window[0]) / size[0], 1.0) + 1
+    reach_y = radius * max((window[3] - window[1]) / size[1], 1.0) + 1
+    low_x = max(0, math.floor(box[0] - reach_x), math.floor(window[0] + _WHOLE))
+    low_y = max(0, math.floor(box[1] - reach_y), math.floor(window[1] + _WHOLE))
+    high_x = min(width, math.ceil(box[2] + reach_x), math.ceil(window[2] - _WHOLE))
+    high_y = min(height, math.ceil(box[3] + reach_y), math.ceil(window[3] - _WHOLE))
     inner = (
         max(box[0] - low_x, 0.0),
         max(box[1] - low_y, 0.0),
@@ -148,29 +157,30 @@ def _resized(
         min(box[3] - low_y, float(high_y - low_y)),
     )
     image = _as_image(pixels, low_x, low_y, high_x, high_y)
-    shrunk = image.resize((x1 - x0, y1 - y0), _FILTERS[name], box=inner)
-    picture = np.asarray(shrunk)
-    return picture if channels > 1 else picture[:, :, np.newaxis]
+    return image.resize((part[2] - part[0], part[3] - part[1]), _FILTERS[interpolation], box=inner)
 
 
 def _as_image(pixels: NDArray[np.uint8], left: int, top: int, right: int, bottom: int) -> Image.Image:
-    """Return a rectangle of the pixels as a Pillow image; rows are read where they lie, not copied first."""
-    height, width, channels = pixels.shape
+    """Return a rectangle of the pixels as a Pillow image; the rows are read where they lie, not copied first."""
+    _, width, channels = pixels.shape
     mode = "L" if channels == 1 else "RGB"
+    size = (right - left, bottom - top)
     if not pixels.flags.c_contiguous:
-        pixels = np.ascontiguousarray(pixels[top:bottom, left:right])
-        return Image.frombuffer(mode, (right - left, bottom - top), pixels, "raw", mode, 0, 1)
+        return Image.frombuffer(mode, size, np.ascontiguousarray(pixels[top:bottom, left:right]), "raw", mode, 0, 1)
     start = (top * width + left) * channels
     rows = pixels.reshape(-1)[start : ((bottom - 1) * width + right) * channels]
-    del height
-    return Image.frombuffer(mode, (right - left, bottom - top), rows, "raw", mode, width * channels, 1)
+    return Image.frombuffer(mode, size, rows, "raw", mode, width * channels, 1)
 
 
 def _by_points(
-    pixels: NDArray[np.uint8], box: list[float], size: tuple[int, int], geometry: Geometry
+    pixels: NDArray[np.uint8],
+    box: tuple[float, float, float, float],
+    part: tuple[int, int, int, int],
+    geometry: Geometry,
 ) -> NDArray[np.uint8]:
     """Resample at points, without antialias: nearest, or bilinear with the two neighbours, as torch does on tensors."""
     height, width, _ = pixels.shape
+    size = (part[2] - part[0], part[3] - part[1])
     xs = box[0] + (np.arange(size[0]) + 0.5) * ((box[2] - box[0]) / size[0])
     ys = box[1] + (np.arange(size[1]) + 0.5) * ((box[3] - box[1]) / size[1])
     if geometry.interpolation.startswith("nearest"):
@@ -196,14 +206,30 @@ def _neighbours(
     return low, np.minimum(low + 1, length - 1), (at - low)[:, np.newaxis]
 
 
+def _store_image(image: Image.Image, target: NDArray[Any], levels: NDArray[np.float32] | None) -> None:
+    planar = target.strides[2] > target.strides[1] or levels is not None
+    if planar and target.shape[2] > 1:
+        # Three planes out of Pillow and three straight copies cost half of one picture and a gathering copy.
+        for channel, plane in enumerate(image.split()):
+            _store_plane(view_array(plane)[:, :, 0], target[:, :, channel], levels, channel)
+    else:
+        _store(view_array(image), target, levels)
+
+
 def _store(picture: NDArray[np.uint8], target: NDArray[Any], levels: NDArray[np.float32] | None) -> None:
-    if levels is None:
-        # Channel by channel: numpy copies three planes faster than it gathers triples into planar memory.
-        if target.strides[2] > target.strides[1] and target.shape[2] > 1:
-            for channel in range(target.shape[2]):
-                target[:, :, channel] = picture[:, :, channel]
-        else:
-            target[...] = picture
+    if levels is None and target.strides[2] <= target.strides[1]:
+        target[...] = picture
         return
     for channel in range(target.shape[2]):
-        target[:, :, channel] = levels[channel].take(picture[:, :, channel])
+        _store_plane(picture[:, :, channel], target[:, :, channel], levels, channel)
+
+
+def _store_plane(
+    plane: NDArray[np.uint8], target: NDArray[Any], levels: NDArray[np.float32] | None, channel: int
+) -> None:
+    if levels is None:
+        target[...] = plane
+    elif target.flags.c_contiguous:
+        levels[channel].take(plane, out=target, mode="clip")  # clip: take then writes to out without a buffer
+    else:
+        target[...] = levels[channel].take(plane)

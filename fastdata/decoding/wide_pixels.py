@@ -47,7 +47,7 @@ def load_wide(data: bytes | memoryview, header: Header) -> tuple[NDArray[np.uint
         high = _read(image, rawmode)
     with open_image(data, header) as image:
         low = _read(image, rawmode[:-1] + _OTHER_BYTE[rawmode[-1]])
-    return _split((high << 8) | low, key)
+    return _split(((high << 8) | low).astype(np.uint16), key)
 
 
 def _read(image: ImageFile, rawmode: str) -> NDArray[np.uint16]:
