@@ -6,8 +6,10 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    from fastdata.types import Record
+    from fastdata.types import Label, Record
 
 __all__ = ["ContentHash", "record_digest"]
 
@@ -38,7 +40,7 @@ def record_digest(record: Record) -> bytes:
     """Return the 16-byte BLAKE2b digest of one record. Width and height follow from the bytes and do not count."""
     head = {
         "key": record.key,
-        "label": record.label,
+        "label": _as_stored(record.label),
         "extras": dict(record.extras),
         "fields": [
             (f.name, f.codec, len(f.data)) for f in sorted(record.fields, key=lambda f: (f.name != "image", f.name))
@@ -51,3 +53,10 @@ def record_digest(record: Record) -> bytes:
     for field in sorted(record.fields, key=lambda f: (f.name != "image", f.name)):
         digest.update(field.data)
     return digest.digest()
+
+
+def _as_stored(label: Label) -> Label:
+    """Return a label as an Index gives it back: vectors are float32, and integers among floats become floats."""
+    if isinstance(label, tuple):
+        return tuple(np.array(label, np.float32).tolist())
+    return int(label) if isinstance(label, float) and label.is_integer() else label

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
+
 from fastdata.converters.atomic import Partial, writing
 from fastdata.converters.content import ContentHash
-
 from fastdata.errors import OptionError, PackError
 from fastdata.stores.index import IndexBuilder
 from fastdata.stores.lmdb_file import LmdbFile
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fastdata.converters.writers import WriterOptions
-
     from fastdata.stores.index import Index
     from fastdata.types import Record
 

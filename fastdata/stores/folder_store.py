@@ -126,9 +126,14 @@ def _scan(path: str, listing: _Listing) -> tuple[list[str], list[str]]:
         for entry in entries:
             if entry.name.startswith("."):
                 listing.ignored["hidden"] += 1
-            elif entry.is_dir():
+                continue
+            try:
+                is_folder, is_file = entry.is_dir(), entry.is_file()
+            except OSError:  # a link to itself
+                is_folder = is_file = False
+            if is_folder:
                 folders.append(entry.name)
-            elif entry.is_file():
+            elif is_file:
                 files.append(entry.name)
             else:
                 listing.ignored["broken link" if entry.is_symlink() else "not a file"] += 1

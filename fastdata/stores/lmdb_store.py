@@ -126,6 +126,7 @@ def _columns(
                 )
                 raise StoreFormatError(msg)
             arrays[name] = column
+            file.release()  # the sum has touched it all
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, StoreFormatError):
             raise
