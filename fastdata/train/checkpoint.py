@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import tempfile
@@ -49,7 +50,9 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     except FileNotFoundError as error:
         msg = f"there is no checkpoint at {path}"
         raise StoreNotFoundError(msg) from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL: torch seeks before a cut file's start
+            raise
         reason = str(error).partition("\n")[0]
         msg = f"{path} is not a checkpoint, or a damaged one: {reason}"
         raise StoreFormatError(msg) from error

@@ -13,6 +13,15 @@ from fastdata.train import Trainer, TrainOptions, build_model, evaluate
 CLASSES = ("checks", "columns", "dots", "rows")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """OpenMP threads that wait for each other on a busy machine make such small steps ten times as slow."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def pictures(sample_set):
     """uint8 (n, 3, 108, 108), labels; every fourth is held out."""
