@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,8 @@ class Hdf5Writer:
 
     def abort(self) -> None:
         """Remove what was written; may be called twice and after finish."""
-        self._close()
+        with contextlib.suppress(OSError, RuntimeError):  # on a full disk it cannot even be closed, but removed it can
+            self._close()
         self._partial.abort()
 
     def _write_index(self, info: Mapping[str, Any]) -> None:

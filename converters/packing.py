@@ -22,6 +22,7 @@ from fastdata.converters.work import Packed, pack_rows
 from fastdata.converters.writers import WriterOptions, open_writer
 from fastdata.engine.cores import usable_cores
 from fastdata.errors import NothingPackedError, OptionError, PackError, TooManySkippedError
+from fastdata.stores.tar_names import ShardPattern, shard_pattern
 
 if TYPE_CHECKING:
     import os
@@ -72,7 +73,7 @@ def pack(
     with ExitStack() as stack:
         source = open_source(src, manifest)
         stack.callback(source.close)
-        _keep_apart(source, Path(name))
+        _keep_apart(source, name)
         order = order_of(len(source), chosen)
         workers = min(chosen.workers or usable_cores(), max(1, len(order)))
         if executor is None and workers > 1:
@@ -96,14 +97,20 @@ def _options(given: dict[str, Any]) -> PackOptions:
     return PackOptions(**given)
 
 
-def _keep_apart(source: Source, dst: Path) -> None:
-    """Raise OptionError where writing ``dst`` would write into a source, or replace one."""
-    target = (dst.absolute().parent.resolve() / dst.name).resolve()
+def _keep_apart(source: Source, dst: str) -> None:
+    """Raise OptionError where writing ``dst`` would write into a source, or replace one (of a set: a shard)."""
+    target = (Path(dst).absolute().parent.resolve() / Path(dst).name).resolve()
+    pattern = shard_pattern(target.name)
     for name in source.places:
         place = Path(name).resolve()
-        if target == place or target in place.parents or place in target.parents:
+        shard = pattern is not None and place.parent == target.parent and _is_shard(pattern, place.name)
+        if shard or target == place or target in place.parents or place in target.parents:
             msg = f"the destination {dst} lies in the source {name}, or holds it: nothing is written there"
             raise OptionError(msg)
+
+
+def _is_shard(pattern: ShardPattern, name: str) -> bool:
+    return name.startswith(pattern.prefix) and name.removeprefix(pattern.prefix).removesuffix(pattern.suffix).isdigit()
 
 
 class _Ending:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
@@ -231,7 +232,8 @@ class _Shard:
     def abort(self) -> None:
         """Remove both files if they have no names yet."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # on a full disk the last bytes cannot be written, but removed it can be
+                self._file.close()
             self._file = None
         self._lines.close()
         self._tar.abort()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from PIL import Image
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def picture(seed: int, size: tuple[int, int] = (64, 48)) -> Image.Image:

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import pytest
 
 from fastdata.converters.pool import WorkerDiedError, WorkerPool
 
 
-def test_answers_and_errors_come_back_and_workers_go(tmp_path):
+def test_answers_and_errors_come_back_and_workers_go():
     with WorkerPool(2) as pool:
         assert [f.result() for f in [pool.submit(math.factorial, n) for n in range(9)]][8] == 40320
         with pytest.raises(ZeroDivisionError):
@@ -95,7 +96,6 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False

@@ -1,0 +1,235 @@
+"""``fastdata pack``, ``inspect``, ``verify`` and ``unpack`` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fastdata.cli.main import main
+from fastdata.stores.opener import open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        path = tmp_path / "src" / ("ant" if number < 3 else "bee") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8)).save(path)
+    return tmp_path / "src"
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """A folder that takes a while: links to one large picture."""
+    folder = tmp_path / "many"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    image = Image.fromarray(rng.integers(0, 256, (40, 60, 3), np.uint8)).resize((900, 600))
+    image.save(folder / "0.jpg", quality=90)
+    for number in range(1, 3000):
+        os.link(folder / "0.jpg", folder / f"{number}.jpg")
+    return folder
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "fastdata.cli.main", *map(str, words)]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def until_partial(tmp_path: Path, name: str) -> Path:
+    partial = tmp_path / f"{name}.partial"
+    deadline = time.monotonic() + 60
+    while not partial.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    assert partial.exists()
+    return partial
+
+
+def test_pack_inspect_verify_unpack(tree, tmp_path, capsys):
+    pack = tmp_path / "out.lmdb"
+    # Options may stand between the two paths.
+    assert main(["pack", str(tree), "--resize", "16", "--resize-mode", "crop", str(pack), "--workers", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert "packed 6 images in 2 classes" in out
+    assert err == ""  # C043: no terminal, no progress
+    assert main(["inspect", str(pack), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["samples"], facts["width"]["max"], facts["classes"]) == (6, 16, ["ant", "bee"])
+    assert main(["inspect", str(pack)]) == 0
+    assert "content_hash" in capsys.readouterr().out
+    assert main(["verify", str(pack)]) == 0
+    assert "6 of 6 records are as packed" in capsys.readouterr().out
+    assert main(["unpack", str(pack), str(tmp_path / "back")]) == 0
+    assert len(list((tmp_path / "back").rglob("*.jpg"))) == 6
+    assert main(["unpack", str(pack), str(tmp_path / "back")]) == 1
+    assert main(["unpack", str(pack), str(tmp_path / "back"), "--overwrite"]) == 0
+
+
+def test_the_summary_as_json(tree, tmp_path, capsys):
+    (tree / "ant/x.png").write_bytes(b"broken")
+    line = ["pack", str(tree), str(tmp_path / "out.h5"), "--json", "--workers", "1", "--max-errors"]
+    assert main([*line, "10%"]) == 1
+    assert "1 of 7" in capsys.readouterr().err
+    assert main([*line, "20%"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["samples"] == 6
+    assert [skipped["key"] for skipped in facts["skipped"]] == ["ant/x"]
+    assert {"classes", "bytes_in", "bytes_out", "seconds", "images_per_second"} <= facts.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["{src}", "{tmp}/out.zip"], 2),
+        (["{src}", "{src}/out.lmdb"], 2),
+        (["{tmp}/none", "{tmp}/out.lmdb"], 1),
+        (["{src}", "{tmp}/out.lmdb", "--quality", "0"], 2),
+        (["{src}", "{tmp}/out.lmdb", "--resize", "0"], 2),
+        (["{src}", "{tmp}/out.lmdb", "--resize", "ten"], 2),
+        (["{src}", "{tmp}/out.lmdb", "--background", "nocolour"], 2),
+        (["{src}", "{tmp}/out.lmdb", "--shards", "2"], 2),
+        (["{tmp}/out.lmdb"], 2),
+    ],
+)
+def test_exit_codes(tree, tmp_path, capsys, words, code):
+    line = [word.format(src=tree, tmp=tmp_path) for word in words]
+    assert main(["pack", *line, "--workers", "1"]) == code
+    assert capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["src"]
+
+
+def test_a_set_does_not_replace_the_set_it_is_made_from(tree, tmp_path, capsys):
+    name = str(tmp_path / "out-{000000..}.tar")
+    assert main(["pack", str(tree), name, "--shards", "2", "--workers", "1"]) == 0
+    before = {p.name: p.read_bytes() for p in tmp_path.glob("out*")}
+    assert main(["pack", str(tmp_path / "out-{000000..000001}.tar"), name, "--overwrite", "--workers", "1"]) == 2
+    assert "source" in capsys.readouterr().err
+    assert {p.name: p.read_bytes() for p in tmp_path.glob("out*")} == before
+
+
+def test_every_option_reaches_the_pack(tree, tmp_path):
+    line = [
+        "--resize=8x6", "--resize-mode=pad", "--upscale", "--filter=lanczos", "--codec=png", "--quality=80",
+        "--subsampling=4:4:4", "--mode=L", "--background=#102030", "--orientation=keep", "--max-pixels=1M", "--shuffle",
+        "--seed=3", "--limit=5", "--on-error=raise", "--max-errors=0", "--workers=2", "--overwrite", "--subdir", "--quiet",
+    ]  # fmt: skip
+    assert main(["pack", str(tree), str(tmp_path / "out.lmdb"), *line]) == 0
+    with open_store(tmp_path / "out.lmdb") as store:
+        options = store.info["options"]
+        assert len(store) == 5
+        assert set(store.index.width.tolist()) == {8}
+    expected = {
+        "resize": [8, 6], "resize_mode": "pad", "upscale": True, "filter": "lanczos", "codec": "png", "quality": 80,
+        "subsampling": "4:4:4", "mode": "L", "background": [16, 32, 48], "orientation": "keep",
+        "max_pixels": 1_000_000, "shuffle": True, "seed": 3, "limit": 5, "subdir": True,
+    }  # fmt: skip
+    assert {name: options[name] for name in expected} == expected
+
+
+def test_shards(tree, tmp_path):
+    assert main(["pack", str(tree), str(tmp_path / "out-{000000..}.tar"), "--shards", "3", "--workers", "1"]) == 0
+    assert len(list(tmp_path.glob("out*.tar"))) == 3
+    assert main(["pack", str(tree), str(tmp_path / "two-{000000..}.tar"), "--shard-size", "4k", "--workers", "1"]) == 0
+    assert len(list(tmp_path.glob("two*.tar"))) > 1
+
+
+def test_a_manifest_over_a_folder(tree, tmp_path):
+    manifest = tmp_path / "list.tsv"
+    manifest.write_text("path\tlabel\nant/0.png\tyes\nbee/4.png\tno\n")
+    assert main(["pack", str(tree), "--manifest", str(manifest), str(tmp_path / "out.lmdb"), "--workers", "1"]) == 0
+    with open_store(tmp_path / "out.lmdb") as store:
+        assert store.classes == ("no", "yes")
+        assert [store.label(i) for i in range(2)] == [1, 0]
+
+
+@pytest.mark.parametrize("ending", ["lmdb", "h5", "tar"])
+def test_ctrl_c_leaves_nothing(many, tmp_path, ending):
+    child = start("pack", many, tmp_path / f"out.{ending}", "--resize", "64", "--workers", "2")
+    until_partial(tmp_path, f"out.{ending}")
+    os.killpg(child.pid, signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert err == "fastdata: interrupted\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["many"]
+
+
+def test_a_killed_run_leaves_nothing_that_looks_whole(many, tmp_path, capsys):  # C041 C047
+    child = start("pack", many, tmp_path / "out.lmdb", "--resize", "64", "--workers", "2")
+    partial = until_partial(tmp_path, "out.lmdb")
+    child.kill()
+    child.communicate(timeout=30)
+    assert not (tmp_path / "out.lmdb").exists()
+    assert main(["inspect", str(partial)]) == 1
+    assert "incomplete" in capsys.readouterr().err
+    line = ["pack", str(many), str(tmp_path / "out.lmdb"), "--limit", "3", "--workers", "1"]
+    assert main(line) == 1
+    assert "--overwrite" in capsys.readouterr().err
+    assert main([*line, "--overwrite"]) == 0
+    assert not partial.exists()
+
+
+@pytest.mark.parametrize("ending", ["lmdb", "h5", "tar"])
+def test_a_full_disk_is_named_and_what_was_there_stays(tree, many, tmp_path, ending):  # C037
+    dst = tmp_path / f"out.{ending}"
+    assert main(["pack", str(tree), str(dst), "--workers", "1"]) == 0
+    # A limit of the size of files stands in for a full disk: the same call fails, with another number.
+    code = (
+        "import resource, signal, sys\nfrom fastdata.cli.main import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    line = [sys.executable, "-c", code, "pack", str(many), str(dst), "--overwrite", "--workers", "1", "--limit", "200"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.startswith("fastdata: cannot write")
+    assert str(dst) in done.stderr
+    with open_store(dst) as store:
+        assert len(store) == 6
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_progress_shows_rate_time_and_failures_on_a_terminal(tree, tmp_path):  # C043
+    import pty
+
+    (tree / "ant/x.png").write_bytes(b"broken")
+    parent, terminal = pty.openpty()
+    line = [
+        sys.executable,
+        "-m",
+        "fastdata.cli.main",
+        "pack",
+        str(tree),
+        str(tmp_path / "out.lmdb"),
+        "--max-errors",
+        "1",
+    ]
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
+    child = subprocess.Popen(line, stderr=terminal, stdout=subprocess.PIPE, text=True, env=env)
+    child.communicate(timeout=60)
+    os.close(terminal)
+    shown = b""
+    try:
+        while data := os.read(parent, 65536):
+            shown += data
+    except OSError:  # Linux's word for the end of a terminal
+        pass
+    os.close(parent)
+    assert child.returncode == 0
+    assert b"images/s" in shown
+    assert b"MB/s" in shown
+    assert b"1 skipped" in shown
