@@ -32,10 +32,11 @@ def split_name(name: str, where: str) -> tuple[str, str] | None:
     None where webdataset takes no sample from it: no dot, a hidden file, ``__name__``. A leading "./" is dropped.
     Raises StoreFormatError, naming the member, where it points out of the folder it would be unpacked to.
     """
+    given = name
     while name.startswith("./"):
         name = name[2:].lstrip("/")
     if "\0" in name or name.startswith("/") or ".." in name.split("/"):
-        msg = f"{where}: member {name!r} points outside of the archive's folder; such archives are not read"
+        msg = f"{where}: member {given!r} points outside of the archive's folder; such archives are not read"
         raise StoreFormatError(msg)
     folder, slash, base = name.rpartition("/")
     stem, dot, field = base.partition(".")

@@ -117,6 +117,8 @@ def _with_labels(index: Index, labels: list[Label]) -> tuple[Index, str]:
     """Return the Index with its label column, and why there is none; the fields the labels came from go with it."""
     column, why = _label_column(labels)
     if column is None:
+        if not why and not index.fields.keys().isdisjoint(LABEL_FIELDS):
+            why = "cls holds no integers"
         return index, why
     whole = {n: c for n, c in index.fields.items() if n not in LABEL_FIELDS or not bool((c.length >= 0).all())}
     return replace(index, label=column, fields=whole), ""

@@ -165,7 +165,7 @@ def _by_index(path: str, index_path: str, asked: list[str] | None) -> Contents |
     """Return what the index says after comparing it with the tars; None where it is another set's."""
     sidecar = read_sidecar(index_path)
     folder = Path(index_path).parent
-    if any(not shard.name or Path(shard.name).name != shard.name for shard in sidecar.shards):
+    if any(shard.name in {"", ".."} or Path(shard.name).name != shard.name for shard in sidecar.shards):
         msg = f"{index_path}: the index names a file outside of its folder"
         raise StoreFormatError(msg)
     parts = [str(folder / shard.name) for shard in sidecar.shards]
