@@ -197,8 +197,9 @@ class IndexBuilder:
 
     def add(self, key: str, label: Label, width: int, height: int) -> None:
         """Start the next row; its fields follow by ``add_span``."""
+        key_bytes = _key_bytes(key)  # what may fail comes first, so that a refused row leaves nothing behind
         self._add_label(key, label)
-        self._blob += _key_bytes(key)
+        self._blob += key_bytes
         self._key_offset.append(len(self._blob))
         self._width.append(width)
         self._height.append(height)

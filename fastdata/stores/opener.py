@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastdata.errors import IncompletePackError, StoreFormatError, StoreNotFoundError
 from fastdata.registry import Row, load
+from fastdata.stores.image_types import is_image_name
 from fastdata.stores.index import Index, KeyColumn, SpanColumn
 from fastdata.stores.store import Contents, Store
 
@@ -36,6 +37,8 @@ def open_store(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], 
     """
     where = [os.fspath(p) for p in path] if isinstance(path, (list, tuple)) else os.fspath(path)  # type: ignore[arg-type]
     contents: Contents = load(_row_for(where))(where)
+    if not contents.whole_files:  # files are opened at the first read: the working folder may be another by then
+        contents = replace(contents, parts=[os.path.abspath(part) for part in contents.parts])  # noqa: PTH100
     if io == "pread":
         contents = replace(contents, index=_in_memory(contents.index))
     again = where if isinstance(where, list) or _is_set(where) else os.path.abspath(where)  # noqa: PTH100  a string
@@ -102,9 +105,7 @@ def _is_hdf5(where: str, head: bytes) -> bool:
 
 def _is_tar(where: str, head: bytes) -> bool:
     if os.path.isdir(where):  # noqa: PTH112
-        names = [name for name in os.listdir(where) if not name.startswith(".")]  # noqa: PTH208
-        endings = {os.path.splitext(name)[1] for name in names}  # noqa: PTH122
-        return ".fdindex" in endings or (".tar" in endings and endings <= _BESIDE_TARS)
+        return _is_folder_of_tars(where)
     if where.endswith(".fdindex"):
         return True
     block = head[:512]
@@ -134,6 +135,18 @@ def _is_tar_folder(where: str, head: bytes) -> bool:
     return any(name.endswith(ours) for name, _ in seen) and all(
         name.endswith(beside) and not folder for name, folder in seen
     )
+
+
+def _is_folder_of_tars(where: str) -> bool:
+    endings = set()
+    with os.scandir(where) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if is_image_name(entry.name) or entry.is_dir():
+                return False  # by the first entry or so in a folder of a million images
+            endings.add(os.path.splitext(entry.name)[1])  # noqa: PTH122
+    return ".fdindex" in endings or (".tar" in endings and endings <= _BESIDE_TARS)
 
 
 def _is_manifest(where: str, head: bytes) -> bool:

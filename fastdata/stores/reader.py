@@ -146,6 +146,7 @@ def _map(path: str) -> NDArray[np.uint8]:
 class PreadReader:
     """Reads each span into memory of its own with pread; descriptors open when first needed, at most 64 at a time."""
 
+    _LARGE = 1 << 20  # bytes
     _MOST_OPEN = 64  # well under the common limit of 1024 descriptors, with several loaders in one process
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -160,7 +161,9 @@ class PreadReader:
         path = self._paths[part]
         descriptor = self._descriptor(part)
         try:
-            if offset < 0 or length < 0:
+            # Memory is taken before the read: a large length is looked at first, a small one costs no system call.
+            large = length > self._LARGE and offset + length > os.fstat(descriptor).st_size
+            if offset < 0 or length < 0 or large:
                 raise _outside(path, offset, length, os.fstat(descriptor).st_size)
             data = _read_all(descriptor, offset, length)
             if len(data) < length:
