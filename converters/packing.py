@@ -140,8 +140,7 @@ def _results(
     )
     if executor is None:
         for rows in ranges:
-            for row in rows:
-                yield from pack_rows([row], options)
+            yield from pack_rows(rows, options)
         return
     waiting: deque[tuple[Future[list[Packed | Skipped]], list[Row]]] = deque()
     try:

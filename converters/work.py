@@ -10,10 +10,11 @@ from PIL import Image
 
 from fastdata.converters.content import record_digest
 from fastdata.converters.encoding import encode
+from fastdata.converters.quick_resize import QuickResizer
 from fastdata.converters.report import Skipped
 from fastdata.converters.resizing import place, resample
 from fastdata.converters.statistics import ChannelSums, channel_sums
-from fastdata.decoding.header import Header
+from fastdata.decoding.header import Header, probe
 from fastdata.decoding.pixels import load_pixels
 from fastdata.errors import ChecksumError, OptionError, StoreFormatError
 from fastdata.stores.file_reader import FileReader
@@ -50,12 +51,13 @@ class Packed:
 
 def pack_rows(rows: Sequence[Row], options: PackOptions) -> list[Packed | Skipped]:
     """Return what each row became, in order; a row that cannot be packed becomes a Skipped with its reason."""
-    return [_attempt(row, options) for row in rows]
+    with QuickResizer(options) as quick:
+        return [_attempt(row, options, quick) for row in rows]
 
 
-def _attempt(row: Row, options: PackOptions) -> Packed | Skipped:
+def _attempt(row: Row, options: PackOptions, quick: QuickResizer) -> Packed | Skipped:
     try:
-        return _pack(row, options)
+        return _pack(row, options, quick)
     # Decoders raise what they like over broken files (struct.error, SyntaxError, IndexError, ...): one rule for all.
     except Exception as error:  # noqa: BLE001
         text = " ".join(str(error).split()) or "no reason given"
@@ -63,26 +65,48 @@ def _attempt(row: Row, options: PackOptions) -> Packed | Skipped:
         return Skipped(path, row.key, f"{type(error).__name__}: {text}")
 
 
-def _pack(row: Row, options: PackOptions) -> Packed:
+def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
     image, *others = row.values
     _refuse_other_pictures(others, options)
     data = _read(image)
-    header, picture, needs_encode = _load(data, image, row, options)
-    placement = place(*picture.size, options)
-    resized = resample(picture, placement, options)
-    kept = options.codec == "keep" and resized is picture and not needs_encode
+    drawn = _drawn(data, image, row, options, quick)
+    header, picture = drawn.header, drawn.picture
+    kept = options.codec == "keep" and not drawn.changed
     if kept:
         codec, stored = header.codec, data
     else:
         codec = "jpeg" if options.codec == "keep" else options.codec
-        stored = encode(resized, codec, options)
+        stored = encode(picture, codec, options)
     fields = Field("image", codec, stored), *(Field(v.name, v.codec, _read(v)) for v in others)
-    record = Record(row.key, fields, row.label, *resized.size, row.extras)
+    record = Record(row.key, fields, row.label, *picture.size, row.extras)
     box = options.box
-    smaller = box is not None and not options.upscale and _below(resized.size, box, options)
+    smaller = box is not None and not options.upscale and _below(picture.size, box, options)
     return Packed(
-        record, record_digest(record), len(data), channel_sums(resized), _differences(header, options), smaller, kept
+        record, record_digest(record), len(data), channel_sums(picture), _differences(header, options), smaller, kept
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A picture as it goes into the pack, and whether the source's bytes would show another one."""
+
+    header: Header
+    picture: Image.Image
+    changed: bool
+
+
+def _drawn(data: bytes, image: Value, row: Row, options: PackOptions, quick: QuickResizer) -> _Drawn:
+    if image.codec != "raw" and options.resize is not None:
+        header = probe(data)
+        placement = place(header.width, header.height, options)
+        if placement.size != (header.width, header.height):
+            resized = quick.resized(data, header, placement.size)
+            if resized is not None:
+                return _Drawn(header, resample(resized, placement, options), changed=True)
+    header, picture, needs_encode = _load(data, image, row, options)
+    placement = place(*picture.size, options)
+    resized = resample(picture, placement, options)
+    return _Drawn(header, resized, needs_encode or resized is not picture)
 
 
 def _read(value: Value) -> bytes:

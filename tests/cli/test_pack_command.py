@@ -125,7 +125,8 @@ def test_every_option_reaches_the_pack(tree, tmp_path):
     line = [
         "--resize=8x6", "--resize-mode=pad", "--upscale", "--filter=lanczos", "--codec=png", "--quality=80",
         "--subsampling=4:4:4", "--mode=L", "--background=#102030", "--orientation=keep", "--max-pixels=1M", "--shuffle",
-        "--seed=3", "--limit=5", "--on-error=raise", "--max-errors=0", "--workers=2", "--overwrite", "--subdir", "--quiet",
+        "--seed=3", "--limit=5", "--on-error=raise", "--max-errors=0", "--workers=2", "--overwrite", "--subdir",
+        "--quiet",
     ]  # fmt: skip
     assert main(["pack", str(tree), str(tmp_path / "out.lmdb"), *line]) == 0
     with open_store(tmp_path / "out.lmdb") as store:

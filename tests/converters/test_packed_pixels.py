@@ -258,3 +258,41 @@ def test_every_awkward_file_is_packed_or_named(shared_data, packed):
     assert len(store) + len(refused) >= len(listed)
     assert {name for name in listed if rows[name] == "refuse"} <= refused
     assert not {name for name in listed if rows[name] == "decode"} & refused
+
+
+@pytest.mark.shared_data
+def test_both_roads_refuse_the_same_files(shared_data, packed, monkeypatch):
+    from fastdata.converters import quick_resize
+
+    _, here = packed(shared_data / "awkward", max_errors=1, resize=64)
+    monkeypatch.setattr(quick_resize, "available", lambda: False)
+    _, usual = packed(shared_data / "awkward", max_errors=1, resize=64)
+    assert here.skipped == usual.skipped
+    assert here.content_hash == usual.content_hash
+
+
+@pytest.mark.parametrize("how", ["bicubic", "bilinear", "lanczos", "box", "hamming"])
+def test_the_compiled_road_gives_the_bytes_of_the_usual_one(maker, packed, monkeypatch, how):
+    from fastdata.converters import quick_resize
+
+    rng = np.random.default_rng(1)
+    for number, (size, sampling) in enumerate([((90, 61), 0), ((200, 77), 1), ((131, 240), 2), ((64, 64), 2)]):
+        noise = Image.fromarray(rng.integers(0, 256, (size[1] // 2, size[0] // 2, 3), np.uint8)).resize(size)
+        maker.put(f"{number}.jpg", noise, subsampling=sampling, quality=80)
+    maker.put("grey.jpg", maker.picture(5, (90, 61)).convert("L"))
+    maker.put("progressive.jpg", maker.picture(6, (90, 61)), progressive=True)
+    for mode in ("shorter", "crop", "pad"):
+        here, _ = packed(maker.root, resize=48, resize_mode=mode, filter=how, codec="png")
+        with monkeypatch.context() as patch:
+            patch.setattr(quick_resize, "available", lambda: False)
+            usual, _ = packed(maker.root, resize=48, resize_mode=mode, filter=how, codec="png")
+        for i in range(len(usual)):
+            assert bytes(here.read(i)) == bytes(usual.read(i)), (usual.key(i), mode)
+
+
+def test_a_cut_jpeg_is_found_while_it_is_resized(maker, packed):  # C031
+    whole = maker.put("a.jpg", maker.picture(1, (300, 200)), quality=95).read_bytes()
+    (maker.root / "cut.jpg").write_bytes(whole[: len(whole) * 9 // 10])
+    store, report = packed(maker.root, resize=50, max_errors=1)
+    assert len(store) == 1
+    assert [s.key for s in report.skipped] == ["cut"]
