@@ -146,8 +146,10 @@ def _field(pack: _Opened, field: str, folder: str, blocks: NDArray[np.int64]) ->
     """Return a field's columns with offsets in the file instead of in the blocks."""
     columns, name = {column: pack.column(folder + column) for column in FIELD_COLUMNS}, pack.name
     part, start, length = columns["part"], columns["start"], columns["length"]
-    if not (part.shape == start.shape == length.shape and part.ndim == 1):
-        msg = f"{name}: the columns of field {field!r} differ in shape; pack again"
+    # Index.from_arrays looks at what comes out of this; what goes in must be numbers that can be added.
+    is_good = part.dtype == np.int32 and start.dtype == length.dtype == np.int64 and part.ndim == 1
+    if not is_good or not part.shape == start.shape == length.shape:
+        msg = f"{name}: the columns of field {field!r} have other types or shapes than they should; pack again"
         raise StoreFormatError(msg)
     there = length >= 0
     inside = (part >= 0) & (part < len(blocks)) & (start >= 0)
