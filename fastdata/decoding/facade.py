@@ -8,8 +8,9 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from fastdata.errors import BackendMissingError
+from fastdata.errors import BackendMissingError, OptionError
 from fastdata.registry import Row, load, row_of
+from fastdata.types import TORCHVISION_PIXELS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,11 +57,10 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
     "torchcodec": ("jpeg",),
     "native": ("jpeg", "raw"),
 }
-#: What ``auto`` tries, best first.
+#: What ``auto`` tries, best first; for batches the compiled core comes before them.
 _AUTO = ("simplejpeg", "opencv", "pillow")
-_AUTO_BATCH = ("native", *_AUTO)
-#: Native makes a batch decoder of its own: Row of a callable that takes the number of threads.
-_NATIVE_BATCH = Row("fastdata.decoding.native_decoder:make_batch_decoder")
+#: Native is a batch decoder of its own.
+_NATIVE_BATCH = Row("fastdata.decoding.native_decoder:NativeBatchDecoder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,41 +79,53 @@ class DecoderInfo:
     reason: str = ""
 
 
-def decode(data: bytes | memoryview, backend: str = "auto", mode: Mode = "RGB") -> NDArray[np.uint8]:
+def decode(
+    data: bytes | memoryview,
+    backend: str = "auto",
+    mode: Mode = "RGB",
+    *,
+    max_pixels: int | None = TORCHVISION_PIXELS.max_pixels,
+) -> NDArray[np.uint8]:
     """Return the picture as uint8 HWC, C-contiguous, in memory of its own; raise a DecodeError.
 
     mode "RGB" gives 3 channels, "L" 1, "native" those stored (indices of a palette). The pixels are those of Pillow's
     ``convert``: EXIF orientation not applied, alpha dropped. A backend named never falls back to another one
-    (BackendMissingError); "auto" takes the first that is there.
+    (BackendMissingError); "auto" takes the first that is there. A picture of more than ``max_pixels`` (None: no limit)
+    is refused before any of it is decoded.
     """
-    return decoder(backend)(data, mode)
+    return decoder(backend, max_pixels=max_pixels)(data, mode)
 
 
-def decoder(name: str = "auto") -> Decoder:
+def decoder(name: str = "auto", *, max_pixels: int | None = TORCHVISION_PIXELS.max_pixels) -> Decoder:
     """Return the Decoder called ``name``; raise OptionError or BackendMissingError."""
     if name == "auto":
-        return _first(_AUTO)
+        return _first(_AUTO, max_pixels)
     row = row_of({"auto": Row(""), **BACKENDS}, name, "decoder")
     try:
         made = load(row)()
+        made.max_pixels = max_pixels
     except Exception as error:
         msg = f"decoder {name!r} is not usable here ({_reason(error)}); install it: {row.install}"
         raise BackendMissingError(msg) from error
     return cast("Decoder", made)
 
 
-def batch_decoder(name: str = "auto", threads: int = 1) -> BatchDecoder:
+def batch_decoder(
+    name: str = "auto", threads: int = 1, *, max_pixels: int | None = TORCHVISION_PIXELS.max_pixels
+) -> BatchDecoder:
     """Return a BatchDecoder of ``threads`` threads; raise OptionError or BackendMissingError."""
     if name in {"auto", "native"}:
         try:
-            return cast("BatchDecoder", load(_NATIVE_BATCH)(threads))
-        except (ImportError, AttributeError) as error:
+            return cast("BatchDecoder", load(_NATIVE_BATCH)(threads, max_pixels=max_pixels))
+        except OptionError:
+            raise
+        except Exception as error:
             if name == "native":
                 msg = f"the compiled core is not built ({_reason(error)}); install it: {BACKENDS['native'].install}"
                 raise BackendMissingError(msg) from error
     from fastdata.decoding.threaded_batch import ThreadedBatchDecoder  # noqa: PLC0415  brings Pillow
 
-    return ThreadedBatchDecoder(decoder(name), threads)
+    return ThreadedBatchDecoder(decoder(name, max_pixels=max_pixels), threads)
 
 
 def decoders() -> tuple[DecoderInfo, ...]:
@@ -121,13 +133,13 @@ def decoders() -> tuple[DecoderInfo, ...]:
     return tuple(_info(name, row) for name, row in BACKENDS.items())
 
 
-def _first(names: tuple[str, ...]) -> Decoder:
+def _first(names: tuple[str, ...], max_pixels: int | None) -> Decoder:
     for name in names[:-1]:
         try:
-            return decoder(name)
+            return decoder(name, max_pixels=max_pixels)
         except BackendMissingError:
             continue
-    return decoder(names[-1])
+    return decoder(names[-1], max_pixels=max_pixels)
 
 
 def _info(name: str, row: Row) -> DecoderInfo:

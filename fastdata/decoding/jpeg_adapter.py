@@ -67,14 +67,15 @@ class AdaptedDecoder:
     """
 
     def __init__(self, decode: Decode, takes: Callable[[bytes | memoryview, Header], bool] = is_usual_jpeg) -> None:
-        """Keep both functions."""
+        """Keep both functions; ``max_pixels`` may be set to another limit, or to None."""
         self._decode = decode
         self._takes = takes
+        self.max_pixels = TORCHVISION_PIXELS.max_pixels
 
     def __call__(self, data: bytes | memoryview, mode: Mode = "RGB") -> NDArray[np.uint8]:
         """Return uint8 HWC, C-contiguous, own memory; raise DecodeError."""
         header = probe(data)
-        check_pixels(header, TORCHVISION_PIXELS.max_pixels)
+        check_pixels(header, self.max_pixels)
         return self.decode_probed(data, header, mode)
 
     def decode_probed(self, data: bytes | memoryview, header: Header, mode: Mode) -> NDArray[np.uint8]:

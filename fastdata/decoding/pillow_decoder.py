@@ -29,28 +29,30 @@ def make_decoder() -> PillowDecoder:
 class PillowDecoder:
     """Decodes whatever Pillow reads: the pixels of ``Image.open(...).convert("RGB")``, first frame."""
 
+    def __init__(self) -> None:
+        """Begin with the usual limit; ``max_pixels`` may be set to another, or to None."""
+        self.max_pixels = TORCHVISION_PIXELS.max_pixels
+
     def __call__(self, data: bytes | memoryview, mode: Mode = "RGB") -> NDArray[np.uint8]:
         """Return uint8 HWC, C-contiguous, own memory; raise DecodeError."""
-        return decode_with_pillow(data, mode)
+        header = probe(data)
+        check_pixels(header, self.max_pixels)
+        return decode_with_pillow(data, mode, header)
 
 
-def decode_with_pillow(data: bytes | memoryview, mode: Mode = "RGB", header: Header | None = None) -> NDArray[np.uint8]:
+def decode_with_pillow(data: bytes | memoryview, mode: Mode, header: Header) -> NDArray[np.uint8]:
     """Return uint8 HWC, C-contiguous, own memory: 3 channels for RGB, 1 for L, the stored ones for native.
 
-    A header handed in was read from the same data, and found not too large, before. native keeps the indices of a
-    palette and the 0 and 1 of a bitmap; pixels of more than 8 bits are refused there.
+    The header was read from the same data, and found not too large, before. native keeps the indices of a palette and
+    the 0 and 1 of a bitmap; pixels of more than 8 bits are refused there.
     """
-    if header is None:
-        header = probe(data)
-        check_pixels(header, TORCHVISION_PIXELS.max_pixels)
-    known = header
 
     def work() -> NDArray[np.uint8]:
-        with open_image(data, known) as image:
+        with open_image(data, header) as image:
             image.load()
             return own_array(convert(image, mode))
 
-    return guarded(work, f"{header.codec} of {len(data)} bytes")
+    return guarded(work, f"{header.codec} of {len(data)} bytes", header.pixels)
 
 
 def convert(image: Image, mode: Mode) -> Image:

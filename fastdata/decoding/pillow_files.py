@@ -65,15 +65,16 @@ class _PlainJpeg(JpegImagePlugin.JpegImageFile):
         pass
 
 
-def guarded(work: Callable[[], _T], what: str) -> _T:
+def guarded(work: Callable[[], _T], what: str, pixels: int = 0) -> _T:
     """Return ``work()``, any exception of a decoder turned into a DecodeError that names ``what``.
 
     Pillow raises OSError, SyntaxError, ValueError, struct.error, EOFError, IndexError and others over broken files. A
     warning that the program's filters turn into an exception is no reason to refuse a file: it is then done again in
-    silence.
+    silence. So is one of more ``pixels`` than Pillow would warn of: our limit was looked at before.
     """
     try:
-        return work()
+        if pixels <= (Image.MAX_IMAGE_PIXELS or pixels):
+            return work()
     except Warning:
         pass
     except Exception as error:
@@ -91,7 +92,8 @@ def _named(error: Exception, what: str) -> DecodeError:
         return error
     text = str(error) or type(error).__name__
     if isinstance(error, Image.DecompressionBombError):
-        return ImageTooLargeError(f"{what}: {text} (max_pixels=)")
+        # WebP and TIFF plugins look at it themselves.
+        return ImageTooLargeError(f"{what}: {text} (Pillow's own limit for this format: PIL.Image.MAX_IMAGE_PIXELS)")
     if isinstance(error, EOFError) or "truncated" in text.lower():
         return TruncatedImageError(f"{what} is cut short: {text}")
     if isinstance(error, (MemoryError, OverflowError)):

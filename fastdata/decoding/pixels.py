@@ -54,7 +54,7 @@ def load_pixels(data: bytes | memoryview, policy: PixelPolicy = PACK_PIXELS) -> 
     if is_usual_jpeg(data, header):
         array = make_decoder().decode_probed(data, header, policy.mode)
     else:
-        array = guarded(lambda: _by_pillow(data, header, policy), f"{header.codec} of {len(data)} bytes")
+        array = guarded(lambda: _by_pillow(data, header, policy), f"{header.codec} of {len(data)} bytes", header.pixels)
     if policy.orientation == "apply":
         array = upright(array, header.orientation)
     return Pixels(array, header, needs_encode(header, policy))

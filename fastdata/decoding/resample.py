@@ -73,7 +73,12 @@ def resample_into(
     if picture is not None:
         _store(picture, target, levels)
     elif geometry.interpolation.startswith("nearest") or not geometry.antialias:
-        _store(_by_points(pixels, _part_of(window, size, part), part, geometry), target, levels)
+        _store(_by_points(pixels, window, size, part, geometry), target, levels)
+    elif geometry.interpolation == "box":
+        # A pixel on the edge of this filter counts wholly or not at all, as the last bit of a float has it: only the
+        # same floats give the same result, so the whole is resized.
+        image = _resized(pixels, window, size, (0, 0, *size), "box")
+        _store_image(image.crop(part), target, levels)
     else:
         _store_image(_resized(pixels, window, size, part, geometry.interpolation), target, levels)
 
@@ -157,15 +162,45 @@ def _resized(
         min(box[3] - low_y, float(high_y - low_y)),
     )
     image = _as_image(pixels, low_x, low_y, high_x, high_y)
-    return image.resize((part[2] - part[0], part[3] - part[1]), _FILTERS[interpolation], box=inner)
+    extent = (
+        math.ceil(window[2] - _WHOLE) - math.floor(window[0]),
+        math.ceil(window[3] - _WHOLE) - math.floor(window[1]),
+    )
+    return _in_order(image, inner, (part[2] - part[0], part[3] - part[1]), interpolation, _vertical_first(extent, size))
+
+
+def _vertical_first(source: tuple[int, int], size: tuple[int, int]) -> bool:
+    """Return whether Pillow 13 resizes the height before the width: its rule, found by experiment.
+
+    Each pass rounds and clips to 8 bits, so the order is part of the result (by up to 3 levels in noise).
+    """
+    return source[1] > size[1] and (source[0] - size[0]) * 2 < source[1] - size[1]
+
+
+def _in_order(
+    image: Image.Image,
+    box: tuple[float, float, float, float],
+    size: tuple[int, int],
+    interpolation: Interpolation,
+    vertical_first: bool,  # noqa: FBT001  one of two orders
+) -> Image.Image:
+    """Resize a box with the passes in the order that Pillow takes for the whole, of which this is a part."""
+    kernel = _FILTERS[interpolation]
+    if _vertical_first(image.size, size) == vertical_first:
+        return image.resize(size, kernel, box=box)
+    if vertical_first:
+        image = image.resize((image.width, size[1]), kernel, box=(0, box[1], image.width, box[3]))
+        return image.resize(size, kernel, box=(box[0], 0, box[2], size[1]))
+    image = image.resize((size[0], image.height), kernel, box=(box[0], 0, box[2], image.height))
+    return image.resize(size, kernel, box=(0, box[1], size[0], box[3]))
 
 
 def _as_image(pixels: NDArray[np.uint8], left: int, top: int, right: int, bottom: int) -> Image.Image:
-    """Return a rectangle of the pixels as a Pillow image; the rows are read where they lie, not copied first."""
+    """Return a rectangle of the pixels as a Pillow image; the rows of RGB are read where they lie, not copied first."""
     _, width, channels = pixels.shape
     mode = "L" if channels == 1 else "RGB"
     size = (right - left, bottom - top)
-    if not pixels.flags.c_contiguous:
+    if channels == 1 or not pixels.flags.c_contiguous:  # Pillow maps grey, and wants the last row's full stride then
         return Image.frombuffer(mode, size, np.ascontiguousarray(pixels[top:bottom, left:right]), "raw", mode, 0, 1)
     start = (top * width + left) * channels
     rows = pixels.reshape(-1)[start : ((bottom - 1) * width + right) * channels]
@@ -174,15 +209,18 @@ def _as_image(pixels: NDArray[np.uint8], left: int, top: int, right: int, bottom
 
 def _by_points(
     pixels: NDArray[np.uint8],
-    box: tuple[float, float, float, float],
+    window: tuple[float, ...],
+    size: tuple[int, int],
     part: tuple[int, int, int, int],
     geometry: Geometry,
 ) -> NDArray[np.uint8]:
     """Resample at points, without antialias: nearest, or bilinear with the two neighbours, as torch does on tensors."""
+    # Measured from the window's corner pixel: added to a larger number, a last bit would be lost that decides a tie.
+    left, top = math.floor(window[0]), math.floor(window[1])
+    pixels = pixels[top : math.ceil(window[3]), left : math.ceil(window[2])]
     height, width, _ = pixels.shape
-    size = (part[2] - part[0], part[3] - part[1])
-    xs = box[0] + (np.arange(size[0]) + 0.5) * ((box[2] - box[0]) / size[0])
-    ys = box[1] + (np.arange(size[1]) + 0.5) * ((box[3] - box[1]) / size[1])
+    xs = _points(window[0] - left, window[2] - left, size[0])[part[0] : part[2]]
+    ys = _points(window[1] - top, window[3] - top, size[1])[part[1] : part[3]]
     if geometry.interpolation.startswith("nearest"):
         columns = np.clip(np.floor(xs).astype(np.intp), 0, width - 1)
         rows = np.clip(np.floor(ys).astype(np.intp), 0, height - 1)
@@ -192,10 +230,17 @@ def _by_points(
         raise OptionError(msg)
     x0, x1, fx = _neighbours(xs, width)
     y0, y1, fy = _neighbours(ys, height)
-    top = pixels[y0[:, np.newaxis], x0] * (1 - fx) + pixels[y0[:, np.newaxis], x1] * fx
+    high = pixels[y0[:, np.newaxis], x0] * (1 - fx) + pixels[y0[:, np.newaxis], x1] * fx
     low = pixels[y1[:, np.newaxis], x0] * (1 - fx) + pixels[y1[:, np.newaxis], x1] * fx
     fy = fy[:, np.newaxis]
-    return np.asarray(top * (1 - fy) + low * fy + 0.5).astype(np.uint8)
+    return np.asarray(high * (1 - fy) + low * fy + 0.5).astype(np.uint8)
+
+
+def _points(start: float, stop: float, count: int) -> NDArray[np.float64]:
+    """Return where the centres of count pixels lie in the source, added up step by step as Pillow does (Geometry.c)."""
+    steps = np.full(count, (stop - start) / count)
+    steps[0] = start + steps[0] * 0.5
+    return np.cumsum(steps)
 
 
 def _neighbours(

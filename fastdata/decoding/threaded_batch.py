@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -55,7 +56,8 @@ class _Batch:
 class ThreadedBatchDecoder:
     """Decodes batches by a Decoder in ``threads`` threads, which all calls share, first come first served.
 
-    The threads start with the first batch (in a forked child, with its first one), are daemons and end with close().
+    The threads start with the first batch (in a forked child, with its first one), are daemons, and end with close()
+    or when the object is dropped.
     """
 
     def __init__(self, decoder: Decoder, threads: int) -> None:
@@ -133,7 +135,13 @@ class ThreadedBatchDecoder:
                 ]
                 for thread in self._threads:
                     thread.start()
+                weakref.finalize(self, _dismiss, self._jobs, self._count).atexit = False
             return self._jobs
+
+
+def _dismiss(jobs: queue.SimpleQueue[tuple[_Batch, int] | None], count: int) -> None:
+    for _ in range(count):
+        jobs.put(None)
 
 
 def decode_position(  # noqa: PLR0913  one row of a batch is all of this
