@@ -1,4 +1,4 @@
-"""HDF5 files that others wrote: one contiguous array of pixels, and labels if they lie beside it."""
+"""HDF5 files that others wrote: one array of pictures, and labels if they lie beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdata.errors import StoreFormatError
-from fastdata.stores.hdf5_layout import contiguous_span, read_small
+from fastdata.stores.hdf5_layout import read_small
+from fastdata.stores.hdf5_places import encoded_places, pixel_places
 from fastdata.stores.index import Index, KeyColumn, SpanColumn
 from fastdata.stores.store import Contents
 from fastdata.types import CODEC_IDS
@@ -20,33 +21,35 @@ __all__ = ["read_foreign"]
 
 _LABELS = ("labels", "label", "targets", "target", "y")
 _UNDERSTOOD = (
-    "understood are packs of fastdata, and files with exactly one contiguous uint8 dataset of shape (N, H, W, 3), "
-    "(N, H, W, 1) or (N, H, W) in the root, with labels, label, targets, target or y (N numbers) beside it"
+    "understood are packs of fastdata, and files with exactly one dataset of pictures in the root: uint8 of shape "
+    "(N, H, W, 3), (N, H, W, 1) or (N, H, W), contiguous or in unfiltered chunks of whole pictures, or encoded images, "
+    "vlen uint8 (N,), contiguous; labels, label, targets, target or y (N numbers) may lie beside it"
 )
 
 
 def read_foreign(file: Any, where: str) -> Contents:  # noqa: ANN401  h5py has no types
-    """Return a foreign file's pictures as raw images; keys are their numbers. Raises StoreFormatError."""
+    """Return a foreign file's pictures, raw or encoded; keys are their numbers. Raises StoreFormatError."""
     import h5py  # noqa: PLC0415
 
-    # get_class does not follow links, so a file cannot make us open another one.
+    # Links are not followed, so a file cannot make us open another one.
     datasets = [
         name
         for name in file
         if isinstance(file.get(name, getlink=True), h5py.HardLink) and isinstance(file[name], h5py.Dataset)
     ]
-    pictures = [name for name in datasets if _is_pictures(file[name])]
-    if len(pictures) != 1:
+    pixels = [name for name in datasets if _is_pixels(file[name])]
+    values = [name for name in datasets if h5py.check_vlen_dtype(file[name].dtype) == np.uint8 and file[name].ndim == 1]
+    if len(pixels) + len(values) != 1:
         found = ", ".join(f"{name} {file[name].dtype} {file[name].shape}" for name in datasets[:10]) or "no dataset"
         msg = f"{where}: no layout that is understood (in its root: {found}); {_UNDERSTOOD}"
         raise StoreFormatError(msg)
     size = Path(where).stat().st_size
-    span = contiguous_span(file, pictures[0], where, size)
-    n, height, width = span.shape[:3]
-    each = span.nbytes // n if n else 0
-    part, codec = np.zeros(n, np.int32), np.full(n, CODEC_IDS["raw"], np.uint8)
-    offset = span.offset + np.arange(n, dtype=np.int64) * each
-    image = SpanColumn(part, offset, np.full(n, each, np.int64), codec, np.zeros(n, np.uint32))
+    if pixels:
+        places, codec, (height, width) = pixel_places(file, pixels[0], where, size), "raw", file[pixels[0]].shape[1:3]
+    else:
+        places, codec, height, width = encoded_places(file, values[0], where, size), "unknown", 0, 0
+    n = len(places.offset)
+    image = SpanColumn(np.zeros(n, np.int32), *places, np.full(n, CODEC_IDS[codec], np.uint8), np.zeros(n, np.uint32))
     index = Index(
         _number_keys(n),
         _labels(file, datasets, where, n, size),
@@ -58,7 +61,7 @@ def read_foreign(file: Any, where: str) -> Contents:  # noqa: ANN401  h5py has n
     return Contents(where, "hdf5", [where], index, {})
 
 
-def _is_pictures(dataset: Any) -> bool:  # noqa: ANN401
+def _is_pixels(dataset: Any) -> bool:  # noqa: ANN401
     shape = dataset.shape
     return (
         dataset.dtype == np.uint8

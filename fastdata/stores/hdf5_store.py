@@ -3,7 +3,7 @@
 Our layout: contiguous uint8 datasets ``bytes/0000``, ``bytes/0001``, ... hold the values; ``part``, ``start`` and
 ``length`` say where image i lies in them; ``labels``, ``classes``, ``width``, ``height``, ``codec``, ``checksum``,
 ``keys/blob``, ``keys/offset`` and ``fields/NAME/...`` are ordinary datasets; ``info`` is JSON.
-Foreign files: one contiguous uint8 dataset (N, H, W, C) or (N, H, W) of pixels in the root, labels beside it.
+Foreign files: one uint8 dataset (N, H, W, C) or (N, H, W) of pixels, or one of vlen uint8 (N,), labels beside it.
 """
 
 from __future__ import annotations

@@ -193,8 +193,62 @@ def test_foreign_grey_pictures_and_no_labels(tmp_path):
         assert store.label(0) is None
 
 
+@pytest.mark.parametrize("per_chunk", [1, 3])
+def test_foreign_chunks_of_whole_pictures(tmp_path, per_chunk):
+    images = np.random.default_rng(0).integers(0, 256, (7, 4, 5, 3)).astype(np.uint8)
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f.create_dataset("x", data=images, chunks=(per_chunk, 4, 5, 3), maxshape=(None, 4, 5, 3))
+        f["y"] = np.arange(7)
+    with open_store(tmp_path / "a.h5") as store:
+        assert [bytes(store.read(i)) for i in range(7)] == [image.tobytes() for image in images]
+        assert (store.label(6), store.codec(0), store.index.width[0]) == (6, "raw", 5)
+
+
+def test_foreign_encoded_images(tmp_path):
+    values = [png(i) for i in range(9)] + [b"", b"x" * 70_000, b"y" * 4096, b"z"] + [b"%d" % i for i in range(2000)]
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        images = f.create_dataset("images", (len(values),), h5py.vlen_dtype(np.uint8))
+        for i, value in enumerate(values):
+            images[i] = np.frombuffer(value, np.uint8)
+        images[3] = np.frombuffer(b"written anew, longer than before" * 30, np.uint8)
+        f["labels"] = np.arange(len(values))
+    values[3] = b"written anew, longer than before" * 30
+    with open_store(tmp_path / "a.h5") as store:
+        assert [bytes(store.read(i)) for i in range(len(store))] == values
+        assert (store.label(8), store.codec(8)) == (8, "unknown")
+
+
+def test_damaged_heaps_raise_only_our_errors(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        images = f.create_dataset("images", (5,), h5py.vlen_dtype(np.uint8))
+        for i in range(5):
+            images[i] = np.frombuffer(png(i), np.uint8)
+        start = images.id.get_offset()
+    data = path.read_bytes()
+    heap = data.index(b"GCOL")
+    random = np.random.default_rng(0)
+    refused = 0
+    for at in [*range(start, start + 80), *range(heap, heap + 40)]:
+        path.write_bytes(data[:at] + bytes([int(random.integers(256))]) + data[at + 1 :])
+        try:
+            with open_store(path) as store:
+                for i in range(len(store)):
+                    store.read(i)
+        except StoreError:
+            refused += 1
+    assert refused > 40
+    path.write_bytes(data[: heap + 100])
+    with pytest.raises(StoreError):
+        open_store(path)
+
+
 def _vlen(f: Any) -> None:
-    f.create_dataset("images", (3,), h5py.vlen_dtype(np.uint8))
+    f.create_dataset("images", (3,), h5py.vlen_dtype(np.uint8), chunks=(1,))
+
+
+def _unwritten_chunk(f: Any) -> None:
+    f.create_dataset("i", (9, 3, 4, 3), np.uint8, chunks=(1, 3, 4, 3))[0] = 1
 
 
 def _virtual(f: Any) -> None:
@@ -210,9 +264,10 @@ def _external_link(f: Any) -> None:
 
 FOREIGN = {
     "nothing": (lambda _: None, "no dataset"),
-    "vlen": (_vlen, "understood are"),
+    "vlen in chunks": (_vlen, "not contiguous"),
+    "unwritten chunk": (_unwritten_chunk, "never written"),
     "chunked": (
-        lambda f: f.create_dataset("i", data=np.zeros((9, 3, 4, 3), np.uint8), chunks=(1, 3, 4, 3)),
+        lambda f: f.create_dataset("i", data=np.zeros((9, 3, 4, 3), np.uint8), chunks=(9, 2, 4, 3)),
         "contiguous",
     ),
     "gzip": (lambda f: f.create_dataset("i", data=np.zeros((9, 3, 4, 3), np.uint8), compression="gzip"), "contiguous"),
