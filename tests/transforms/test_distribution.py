@@ -33,13 +33,13 @@ def ours(transform, width, height):
     return plan_geometry(plan, draws, *sizes)
 
 
-# Landscape, square, a panorama (nearly always rejected), tiny, and a scale range that often needs the central crop.
+# Landscape, square, a panorama (ten tries may not do), tiny, and a scale range that often needs the central crop.
 @pytest.mark.parametrize(
     ("width", "height", "scale", "ratio", "count"),
     [
         (341, 256, (0.08, 1.0), (3 / 4, 4 / 3), COUNT),
         (256, 256, (0.08, 1.0), (3 / 4, 4 / 3), COUNT),
-        (2000, 150, (0.08, 1.0), (3 / 4, 4 / 3), 4000),
+        (900, 150, (0.08, 1.0), (3 / 4, 4 / 3), 8000),
         (5, 7, (0.08, 1.0), (3 / 4, 4 / 3), 4000),
         (300, 200, (0.9, 1.4), (0.5, 1.2), 4000),
     ],

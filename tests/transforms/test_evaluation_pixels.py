@@ -74,19 +74,27 @@ def test_resizing_a_uint8_tensor_is_resizing_the_picture(module, size, compiled,
     assert np.abs(render(compiled(transform), picture) - expected).max() <= 1
 
 
-STEPS = st.one_of(
+RESIZES = st.one_of(
     st.builds(v1.Resize, st.integers(5, 60)),
     st.builds(v2.Resize, st.tuples(st.integers(5, 60), st.integers(5, 60))),
     st.builds(lambda side, more: v1.Resize(side, max_size=side + more), st.integers(5, 60), st.integers(1, 40)),
+)
+OTHERS = st.one_of(
     st.builds(v1.CenterCrop, st.tuples(st.integers(1, 60), st.integers(1, 60))),
     st.builds(v2.Pad, st.tuples(*[st.integers(0, 9)] * 4), fill=st.just(0)),
     st.builds(v1.RandomHorizontalFlip, st.just(1.0)),
     st.builds(v2.RandomVerticalFlip, st.just(1.0)),
 )
+SEQUENCES = st.builds(
+    lambda before, resize, after: before + resize + after,
+    st.lists(OTHERS, max_size=3),
+    st.lists(RESIZES, max_size=1),
+    st.lists(OTHERS, max_size=3),
+)
 
 
 @settings(max_examples=150, deadline=None)
-@given(steps=st.lists(STEPS, min_size=1, max_size=5), width=st.integers(1, 70), height=st.integers(1, 70))
+@given(steps=SEQUENCES, width=st.integers(1, 70), height=st.integers(1, 70))
 def test_any_sequence_that_compiles_is_torchvisions(make_picture, render, steps, width, height):
     plan = compile_transform(v1.Compose(steps))
     if not isinstance(plan, Plan):
