@@ -138,7 +138,7 @@ void write_rows(Scratch& scratch, const Output& out, int64_t image, const Part& 
     const int row = y.begin + i;
     uint8_t* direct = direct_row(out, image, row, x.begin, channels);
     const uint8_t* made = scratch.resampler.output(i, direct ? direct : scratch.row.data());
-    if (made != direct) store_row(out, image, row, x.begin, made, count, channels);
+    if (made != direct) store_row(scratch.resampler.kernels(), out, image, row, x.begin, made, count, channels);
   }
 }
 

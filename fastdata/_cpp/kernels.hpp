@@ -21,10 +21,14 @@ using HorizontalKernel = void (*)(const uint8_t* const* sources, uint8_t* const*
 using VerticalKernel = void (*)(const uint8_t* const* rows, const int32_t* weight, int taps, uint8_t* target,
                                 size_t n);
 
+// Takes RGB pixels apart into three planes; reads up to kSlack bytes beyond the pixels, writes nothing beyond them.
+using SplitKernel = void (*)(const uint8_t* pixels, uint8_t* const (&planes)[3], size_t count);
+
 struct Kernels {
   const char* name;
   HorizontalKernel horizontal;
   VerticalKernel vertical;
+  SplitKernel split;
   // Bytes of the plan (tables derived from an axis) and what fills it; null: no plan. A plan may also be refused
   // (returns false): then the generic horizontal kernel serves.
   size_t (*plan_size)(const Axis& axis, int channels);

@@ -145,12 +145,55 @@ FASTDATA_AVX2 void vertical(const uint8_t* const* rows, const int32_t* weight, i
   std::memcpy(target + at, last, n - at);
 }
 
+// Where in three loads of 16 bytes a plane's 16 bytes lie; -1: in another load.
+struct SplitTable {
+  alignas(16) int8_t index[3][3][16];  // plane, load, pixel
+};
+
+constexpr SplitTable make_split_table() {
+  SplitTable table{};
+  for (int plane = 0; plane < 3; ++plane) {
+    for (int part = 0; part < 3; ++part) {
+      for (int i = 0; i < 16; ++i) {
+        const int at = 3 * i + plane - 16 * part;
+        table.index[plane][part][i] = static_cast<int8_t>(at >= 0 && at < 16 ? at : -1);
+      }
+    }
+  }
+  return table;
+}
+
+constexpr SplitTable kSplit = make_split_table();
+
+FASTDATA_AVX2 inline __m128i chosen(__m128i bytes, int plane, int part) {
+  return _mm_shuffle_epi8(bytes, *reinterpret_cast<const __m128i*>(kSplit.index[plane][part]));
+}
+
+FASTDATA_AVX2 inline __m128i plane_of(__m128i a, __m128i b, __m128i c, int plane) {
+  return _mm_or_si128(chosen(a, plane, 0), _mm_or_si128(chosen(b, plane, 1), chosen(c, plane, 2)));
+}
+
+FASTDATA_AVX2 void split(const uint8_t* pixels, uint8_t* const (&planes)[3], size_t count) {
+  size_t at = 0;
+  for (; at + 16 <= count; at += 16, pixels += 48) {
+    const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pixels));
+    const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pixels + 16));
+    const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pixels + 32));
+    for (int plane = 0; plane < 3; ++plane) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(planes[plane] + at), plane_of(a, b, c, plane));
+    }
+  }
+  for (; at < count; ++at, pixels += 3) {
+    for (int plane = 0; plane < 3; ++plane) planes[plane][at] = pixels[plane];
+  }
+}
+
 }  // namespace
 
 bool has_avx2() { return __builtin_cpu_supports("avx2"); }
 
 const Kernels& avx2_kernels() {
-  static const Kernels kernels{"avx2", horizontal_any, vertical, plan_size, make_plan};
+  static const Kernels kernels{"avx2", horizontal_any, vertical, split, plan_size, make_plan};
   return kernels;
 }
 

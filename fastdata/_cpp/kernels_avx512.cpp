@@ -319,6 +319,41 @@ void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, uint8
   }
 }
 
+// For each plane: which byte of the first 128 (or of the last 64, with 64 added) is pixel i's.
+struct SplitTable {
+  alignas(64) uint8_t index[3][64];
+  uint64_t third[3];  // bit i: pixel i's byte lies in the last 64
+};
+
+constexpr SplitTable make_split_table() {
+  SplitTable table{};
+  for (int c = 0; c < 3; ++c) {
+    for (int i = 0; i < 64; ++i) {
+      const int at = 3 * i + c;
+      table.index[c][i] = static_cast<uint8_t>(at < 128 ? at : at - 128);
+      if (at >= 128) table.third[c] |= uint64_t{1} << i;
+    }
+  }
+  return table;
+}
+
+constexpr SplitTable kSplit = make_split_table();
+
+FASTDATA_AVX512 void split(const uint8_t* pixels, uint8_t* const (&planes)[3], size_t count) {
+  for (size_t at = 0; at < count; at += 64, pixels += 192) {
+    const __mmask64 mask = mask_of(count - at);
+    const bool all = count - at >= 22;  // fewer lie in the first 64 bytes
+    const __m512i a = load(pixels), b = all ? load(pixels + 64) : a;
+    const __m512i c = count - at >= 43 ? load(pixels + 128) : a;
+    for (int plane = 0; plane < 3; ++plane) {
+      const __m512i index = _mm512_load_si512(kSplit.index[plane]);
+      const __m512i low = _mm512_permutex2var_epi8(a, index, b);
+      const __m512i value = _mm512_mask_permutexvar_epi8(low, kSplit.third[plane], index, c);
+      _mm512_mask_storeu_epi8(planes[plane] + at, mask, value);
+    }
+  }
+}
+
 }  // namespace
 
 bool has_avx512() {
@@ -328,7 +363,7 @@ bool has_avx512() {
 }
 
 const Kernels& avx512_kernels() {
-  static const Kernels kernels{"avx512", horizontal, vertical, plan_size, make_plan};
+  static const Kernels kernels{"avx512", horizontal, vertical, split, plan_size, make_plan};
   return kernels;
 }
 

@@ -50,10 +50,16 @@ void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, uint8
   }
 }
 
+void split(const uint8_t* pixels, uint8_t* const (&planes)[3], size_t count) {
+  for (int c = 0; c < 3; ++c) {
+    for (size_t i = 0; i < count; ++i) planes[c][i] = pixels[3 * i + c];
+  }
+}
+
 }  // namespace
 
 const Kernels& generic_kernels() {
-  static const Kernels kernels{"generic", horizontal_any, vertical, nullptr, nullptr};
+  static const Kernels kernels{"generic", horizontal_any, vertical, split, nullptr, nullptr};
   return kernels;
 }
 

@@ -13,6 +13,8 @@ class Resampler {
  public:
   explicit Resampler(const Kernels& kernels) : kernels_(kernels) {}
 
+  const Kernels& kernels() const { return kernels_; }
+
   Axis x, y;  // prepared by the caller before begin()
 
   // Starts a picture; may throw std::bad_alloc. vertical_first: the vertical pass comes before the horizontal one.

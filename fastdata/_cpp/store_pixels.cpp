@@ -13,8 +13,6 @@ int64_t offset_of(const Output& out, int64_t image, int row, int column) {
 void store_bytes(uint8_t* target, int64_t stride, const uint8_t* source, int step, int count) {
   if (stride == 1 && step == 1) {
     std::memcpy(target, source, count);
-  } else if (stride == 1 && step == 3) {
-    for (int i = 0; i < count; ++i) target[i] = source[3 * i];
   } else {
     for (int i = 0; i < count; ++i) target[i * stride] = source[i * step];
   }
@@ -36,13 +34,18 @@ uint8_t* direct_row(const Output& out, int64_t image, int row, int column, int c
   return static_cast<uint8_t*>(out.data) + offset_of(out, image, row, column);
 }
 
-void store_row(const Output& out, int64_t image, int row, int column, const uint8_t* pixels, int count,
-               int channels) noexcept {
+void store_row(const Kernels& kernels, const Output& out, int64_t image, int row, int column, const uint8_t* pixels,
+               int count, int channels) noexcept {
   if (uint8_t* target = direct_row(out, image, row, column, channels)) {
     std::memcpy(target, pixels, static_cast<size_t>(count) * channels);
     return;
   }
   const int64_t start = offset_of(out, image, row, column);
+  if (!out.levels && out.stride[2] == 1 && channels == 3) {
+    uint8_t* first = static_cast<uint8_t*>(out.data) + start;
+    kernels.split(pixels, {first, first + out.stride[3], first + 2 * out.stride[3]}, count);
+    return;
+  }
   for (int c = 0; c < out.channels; ++c) {
     const uint8_t* source = pixels + (channels == 1 ? 0 : c);
     const int64_t at = start + c * out.stride[3];

@@ -167,7 +167,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_runs(kit):
     with NativeBatchDecoder(1) as decoder:
         for out in (np.zeros((1, 30, 41, 3), np.uint8), np.zeros((1, 30, 40, 4), np.uint8),
                     np.zeros((1, 30, 40, 3), np.float32), np.zeros((2, 30, 40, 3), np.uint8)):  # fmt: skip
-            with pytest.raises(ValueError, match="out|rect"):
+            with pytest.raises(ValueError, match=r"out|rect"):
                 decoder.decode_batch(encoded, geometry, out)
 
 
@@ -179,7 +179,8 @@ def test_nothing_is_printed(kit, tmp_path):
     script = (
         "import sys, numpy as np\nfrom fastdata import _native\n"
         "data = np.frombuffer(open(sys.argv[1], 'rb').read(), np.uint8)\n"
-        "for cut in (len(data), len(data) // 2, 100, 3): _native.decode_whole(data[:cut], np.zeros((48, 64, 3), np.uint8))\n"
+        "for cut in (len(data), len(data) // 2, 100, 3):\n"
+        "    _native.decode_whole(data[:cut], np.zeros((48, 64, 3), np.uint8))\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(file)], capture_output=True, check=True, env=os.environ)
     assert done.stdout == b""

@@ -7,6 +7,7 @@ import resource
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,10 @@ def work(kit):
     boxes = [(seed, seed, 100 + seed % 20, 70 + seed % 20) for seed in range(24)]
     encoded, geometry = kit.pack(blobs, [(120, 90)] * 24), kit.crops(boxes, (48, 40))
     return encoded, geometry, np.stack([kit.by_pillow(blob, geometry, row) for row, blob in enumerate(blobs)])
+
+
+def tasks():
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def run(decoder, work):
@@ -70,25 +75,22 @@ def test_the_interpreter_is_free_meanwhile(work):
 
 
 def test_close_ends_the_threads_and_may_come_twice(work):
-    def threads():
-        return len(os.listdir("/proc/self/task"))
-
-    before = threads()
+    before = tasks()
     decoder = NativeBatchDecoder(5)
-    assert threads() == before  # none before the first batch
+    assert tasks() == before  # none before the first batch
     run(decoder, work)
-    assert threads() == before + 5
+    assert tasks() == before + 5
     decoder.close()
     decoder.close()
-    assert threads() == before
+    assert tasks() == before
     with pytest.raises(OptionError):
         run(decoder, work)
 
 
 def test_a_pool_that_is_dropped_ends_its_threads(work):
-    before = len(os.listdir("/proc/self/task"))
+    before = tasks()
     run(NativeBatchDecoder(3), work)
-    assert len(os.listdir("/proc/self/task")) == before
+    assert tasks() == before
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -112,7 +112,8 @@ def test_resize_and_centre_crop_decodes_only_what_it_needs_and_equals_the_whole(
     size, rect = (384, 256), (80, 16, 224, 224)
     whole = Geometry(
         box=np.array([[0, 0, 300, 200]], np.int32), window=np.array([[0.0, 0, 300, 200]]),
-        size=np.array([size], np.int32), rect=np.array([rect], np.int32), hflip=np.array([False]), vflip=np.array([False]),
+        size=np.array([size], np.int32), rect=np.array([rect], np.int32),
+        hflip=np.array([False]), vflip=np.array([False]),
     )  # fmt: skip
     part = Geometry(
         box=np.array([[60, 10, 240, 190]], np.int32), window=whole.window, size=whole.size, rect=whole.rect,
@@ -129,7 +130,7 @@ def test_resize_and_centre_crop_decodes_only_what_it_needs_and_equals_the_whole(
 
 @pytest.mark.parametrize("layout", ["HWC", "CHW", "channels_last slice", "negative", "transposed"])
 @pytest.mark.parametrize("source", ["420", "grey"])
-def test_any_strides(kit, layout, source):
+def test_any_strides(kit, kernels, layout, source):
     blobs = [kit.jpeg_of(kit.noisy_photo(90, 70, seed), source) for seed in range(4)]
     boxes = [(3, 5, 88, 60)] * 4
     geometry = kit.crops(boxes, (31, 22), hflip=np.array([True, False] * 2), vflip=np.array([True, True, False, False]))
@@ -140,7 +141,7 @@ def test_any_strides(kit, layout, source):
         "negative": lambda: np.zeros((4, 22, 31, 3), np.uint8)[:, ::-1, :, ::-1],
         "transposed": lambda: np.zeros((3, 31, 22, 4), np.uint8).transpose(3, 2, 1, 0),
     }[layout]()
-    with NativeBatchDecoder(2) as decoder:
+    with NativeBatchDecoder(2, kernels=kernels) as decoder:
         assert decoder.decode_batch(kit.pack(blobs, [(90, 70)] * 4), geometry, out) == {}
     for row, blob in enumerate(blobs):
         assert np.array_equal(out[row], kit.by_pillow(blob, geometry, row))
