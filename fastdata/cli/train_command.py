@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastdata.errors import BackendMissingError, OptionError
@@ -24,17 +24,24 @@ __all__ = ["add_arguments", "run"]
 # (FFCV's ResNet recipes use 0.25 to 0.35).
 _MIN_CROP = 0.35
 
+# Fewer images than this make few steps an epoch at 256 a batch: the defaults are those of the small model then.
+_LARGE_SET = 5000
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = "Train a classifier from a pack; without --epochs or --steps, one epoch."
     parser.add_argument("pack", metavar="PACK", help="what to train on: a pack or an image folder")
     parser.add_argument("--val", metavar="PACK", help="what to evaluate on after each epoch")
-    parser.add_argument("--model", help="small, or a model of torchvision (default: resnet50 on CUDA, else small)")
+    parser.add_argument(
+        "--model", help="small, or a model of torchvision (default: small; resnet50 for 5000 images and more on CUDA)"
+    )
     parser.add_argument("--epochs", type=int, default=1, help="epochs (default %(default)s)")
     parser.add_argument("--steps", type=int, help="optimizer steps in all, instead of epochs")
-    parser.add_argument("--batch-size", type=int, help="images in a batch (default: 256 on CUDA, else 32)")
-    parser.add_argument("--size", type=int, help="side of the crops in pixels (default: 224 on CUDA, else 128)")
+    parser.add_argument(
+        "--batch-size", type=int, help="images in a batch (default: 32; 256 where the default is resnet50)"
+    )
+    parser.add_argument("--size", type=int, help="side of the crops in pixels (default: 128, or 224 likewise)")
     parser.add_argument("--lr", type=float, help="peak rate (default: in proportion to the images of an update)")
     parser.add_argument("--schedule", choices=["onecycle", "cosine", "constant"], default="onecycle")
     parser.add_argument("--warmup", type=int, default=0, help="steps of rising rate for cosine and constant")
@@ -57,30 +64,33 @@ def run(args: argparse.Namespace) -> int:
     """Train, and print as it goes; 0 when done."""
     import torch
 
+    from fastdata.stores.opener import open_store
     from fastdata.train import Trainer, build_model, load_checkpoint
 
     _check(args)
-    device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    _fill_in_by_device(args, device)
-    torch.manual_seed(args.seed)
-    batches = _loader(args, args.pack, device, train=True)
-    store = _store_of(batches)
+    device = _device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    store = open_store(args.pack)
     classes = _class_count(store)
+    _fill_in(args, device, len(store))
+    torch.manual_seed(args.seed)
     val = None
     if args.val:
-        val = _loader(args, args.val, device, train=False)
-        _check_same_classes(store, _store_of(val))
-    trainer = Trainer(build_model(args.model, classes), _options(args), device=device, batches_per_epoch=len(batches))
-    if args.resume:
-        trainer.load_state_dict(load_checkpoint(args.checkpoint))
-    print(
-        f"{len(store)} images, {classes} classes; {args.model} at {args.size} px, batch {args.batch_size}, "
-        f"{trainer.steps} steps on {device}, amp {trainer.amp.precision}"
-    )
-    printer = _Printer()
-    with _threads(args.workers, device):
-        trainer.fit(batches, val=val and _WithValid(val), report=printer, checkpoint=args.checkpoint)
-    printer.sum_up()
+        val_store = open_store(args.val)
+        _check_same_classes(store, val_store)
+        val = _loader(args, val_store, device, train=False)
+    with closing(_loader(args, store, device, train=True)) as batches:
+        model = build_model(args.model, classes)
+        trainer = Trainer(model, _options(args), device=device, batches_per_epoch=len(batches))
+        if args.resume:
+            trainer.load_state_dict(load_checkpoint(args.checkpoint))
+        print(
+            f"{len(store)} images, {classes} classes; {args.model} at {args.size} px, batch {args.batch_size}, "
+            f"{trainer.steps} steps on {device}, amp {trainer.amp.precision}"
+        )
+        printer = _Printer()
+        with _threads(args.workers, device):
+            trainer.fit(batches, val=val and _WithValid(val), report=printer, checkpoint=args.checkpoint)
+        printer.sum_up()
     return 0
 
 
@@ -95,11 +105,26 @@ def _check(args: argparse.Namespace) -> None:
         raise OptionError(msg)
 
 
-def _fill_in_by_device(args: argparse.Namespace, device: torch.device) -> None:
-    """Set what was not asked for: what a GPU is fed with, or what two CPU cores learn in seconds."""
+def _device(name: str) -> torch.device:
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        msg = f"--device {name!r} is none that torch knows: cpu, cuda, cuda:1, mps, ..."
+        raise OptionError(msg) from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        msg = f"--device {name}: torch finds {torch.cuda.device_count()} CUDA devices here"
+        raise OptionError(msg)
+    return device
+
+
+def _fill_in(args: argparse.Namespace, device: torch.device, images: int) -> None:
+    """Set what was not asked for: what a GPU is fed with, or what a CPU, or a small set, learns in seconds."""
     from fastdata.engine.cores import usable_cores
 
-    defaults = ("resnet50", 256, 224) if device.type == "cuda" else ("small", 32, 128)
+    large = device.type == "cuda" and images >= _LARGE_SET
+    defaults = ("resnet50", 256, 224) if large else ("small", 32, 128)
     for name, value in zip(("model", "batch_size", "size"), defaults, strict=True):
         if getattr(args, name) is None:
             setattr(args, name, value)
@@ -150,13 +175,11 @@ def _options(args: argparse.Namespace) -> TrainOptions:
     )
 
 
-def _loader(args: argparse.Namespace, path: str, device: torch.device, *, train: bool) -> FastLoader:
+def _loader(args: argparse.Namespace, store: Store, device: torch.device, *, train: bool) -> FastLoader:
     import torch
 
     from fastdata.loader import FastLoader
-    from fastdata.stores.opener import open_store
 
-    store = open_store(path)
     return FastLoader(
         store,
         batch_size=min(args.batch_size, len(store)) or 1,
@@ -186,11 +209,6 @@ def _transform(size: int, store: Store, *, train: bool) -> Any:  # noqa: ANN401 
     return v2.Compose(
         [*geometry, v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(list(mean), list(std))]
     )
-
-
-def _store_of(loader: FastLoader) -> Store:
-    store: Store = loader.dataset.store  # type: ignore[attr-defined]
-    return store
 
 
 def _class_count(store: Store) -> int:
@@ -223,9 +241,10 @@ class _WithValid:
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
         import torch
 
-        for images, labels in self._loader:
-            last = self._loader.last
-            yield (images, labels) if last is None else (images, labels, torch.as_tensor(last.valid))
+        with closing(self._loader):  # its threads are not needed while training goes on
+            for images, labels in self._loader:
+                last = self._loader.last
+                yield (images, labels) if last is None else (images, labels, torch.as_tensor(last.valid))
 
 
 class _Printer:

@@ -87,7 +87,7 @@ class Trainer:
         self, model: torch.nn.Module, options: TrainOptions, *, device: torch.device, batches_per_epoch: int | None
     ) -> None:
         """Move the model to ``device``; batches_per_epoch may be None where options.steps is given."""
-        self.options, self.device = options, device
+        self.options, self.device, self._batches_per_epoch = options, device, batches_per_epoch
         self.steps = _total_steps(options, batches_per_epoch)
         self.model = model.to(device)
         if options.channels_last:
@@ -194,6 +194,7 @@ class Trainer:
             "steps": self.steps,
             "epoch": self.epoch,
             "batch": self._batch,
+            "batches_per_epoch": self._batches_per_epoch,
             "rng": torch.get_rng_state(),
             "epoch_rng": self._epoch_rng,
             "cuda_rng": torch.cuda.get_rng_state(self.device) if cuda else None,
@@ -202,12 +203,23 @@ class Trainer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, torch's random state included; raise OptionError if it does not fit this run."""
         self.amp.load_state_dict(state["amp"])
+        if state["batch"] and state["batches_per_epoch"] != self._batches_per_epoch:
+            msg = (
+                f"the checkpoint lies within an epoch of {state['batches_per_epoch']} batches, this run has "
+                f"{self._batches_per_epoch}: resume with the same data and batch size, or from the end of an epoch"
+            )
+            raise OptionError(msg)
+        optimizer = self._stepper.optimizer
+        own = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
         try:
             self.model.load_state_dict(state["model"])
-            self._stepper.optimizer.load_state_dict(state["optimizer"])
+            optimizer.load_state_dict(state["optimizer"])
         except (RuntimeError, ValueError) as error:
             msg = f"the checkpoint is of another model: {error}"
             raise OptionError(msg) from error
+        # This run's rates and decays hold, not the saved ones, which torch loads with the momenta.
+        for group, options in zip(optimizer.param_groups, own, strict=True):
+            group.update(options, initial_lr=options.get("initial_lr", options["lr"]))
         self._stepper.updates, self._stepper.skipped = state["updates"], state["skipped"]
         self.epoch, self._batch = state["epoch"], state["batch"]
         # Within an epoch, the data's order is drawn anew first, from the state in which the epoch began.

@@ -121,6 +121,26 @@ def test_a_checkpoint_of_another_model_is_refused():
         other.load_state_dict(state)
 
 
+def test_a_resumed_run_goes_by_its_own_options_not_by_the_saved_ones():
+    batches = _data()
+    first = _trainer(batches, epochs=1, schedule="constant")
+    first.fit(batches)
+    resumed = _trainer(batches, epochs=2, schedule="constant", lr=0.002)
+    resumed.load_state_dict(copy.deepcopy(first.state_dict()))
+    events = []
+    resumed.fit(batches, report=events.append)
+    assert [event.step for event in events] == [7, 8, 9, 10, 11, 12]
+    assert {event.lr for event in events} == {0.002}
+
+
+def test_a_state_from_within_an_epoch_needs_epochs_of_the_same_length():
+    batches, longer = _data(), _data(batch=2)
+    first = _trainer(batches, steps=8)
+    first.fit(batches)
+    with pytest.raises(OptionError, match="within an epoch of 6 batches, this run has 11"):
+        _trainer(longer, steps=20).load_state_dict(first.state_dict())
+
+
 @pytest.mark.parametrize(("accumulate", "steps"), [(1, 6), (2, 3), (4, 2), (100, 1)])
 def test_an_epoch_learns_every_batch_and_tells_the_data_which_epoch_it_is(accumulate, steps):
     batches = _data()
