@@ -9,21 +9,37 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from fastdata.dataset import PackedDataset as PackedDataset
+    from fastdata.dataset import StreamDataset as StreamDataset
     from fastdata.decoding.facade import decode as decode
     from fastdata.decoding.facade import decoders as decoders
+    from fastdata.loader import FastLoader as FastLoader
     from fastdata.prefetch import CudaPrefetcher as CudaPrefetcher
     from fastdata.stores.opener import open_store as open_store
     from fastdata.stores.store import Store as Store
 
 _WHERE = {
     "CudaPrefetcher": "fastdata.prefetch",
+    "FastLoader": "fastdata.loader",
+    "PackedDataset": "fastdata.dataset",
+    "StreamDataset": "fastdata.dataset",
     "decode": "fastdata.decoding.facade",
     "decoders": "fastdata.decoding.facade",
     "Store": "fastdata.stores.store",
     "open_store": "fastdata.stores.opener",
 }
 
-__all__ = ["CudaPrefetcher", "Store", "__version__", "decode", "decoders", "open_store"]
+__all__ = [
+    "CudaPrefetcher",
+    "FastLoader",
+    "PackedDataset",
+    "Store",
+    "StreamDataset",
+    "__version__",
+    "decode",
+    "decoders",
+    "open_store",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -22,7 +22,7 @@ __all__ = ["Order", "Uneven", "permute"]
 
 Uneven = Literal["pad", "drop", "exact"]
 
-_STREAM = 1  # philox stream of orders; draws of transforms use another
+_STREAM = 2  # philox stream of orders; draws of transforms use another
 _SMALL = 1 << 16  # up to here a permutation is sorted out (512 KiB); above, it is computed position by position
 _ROUNDS = 10
 _U64 = np.uint64

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from fastdata.errors import DecodeError
@@ -39,7 +38,8 @@ __all__ = [
 
 #: Codec names by their number in an Index. The numbers are part of the pack format: append only.
 CODECS: tuple[str, ...] = (
-    "unknown", "jpeg", "png", "webp", "bmp", "raw", "gif", "tiff", "avif", "heic", "jxl", "jp2", "json", "text", "bytes",
+    "unknown", "jpeg", "png", "webp", "bmp", "raw", "gif", "tiff", "avif", "heic", "jxl", "jp2", "json", "text",
+    "bytes",
 )  # fmt: skip
 CODEC_IDS: dict[str, int] = {name: number for number, name in enumerate(CODECS)}
 
@@ -127,7 +127,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What each of n output images shows of its source; pure numbers, computed for a whole batch at once.
+    """What each of n output images shows of its source; pure numbers, for a whole batch.
 
     The picture's ``window`` (float left, top, right, bottom in source pixels) is resampled to the virtual size
     ``size`` (int width, height); of that, the rectangle ``rect`` (int left, top, width, height in virtual pixels) is
@@ -137,7 +137,7 @@ class Geometry:
 
     box: int32 (n, 4) left, top, right, bottom: the source pixels that rect depends on, filter support included,
     clipped to the picture; decoders need no others. window: float64 (n, 4). size: int32 (n, 2). rect: int32 (n, 4).
-    hflip, vflip: bool (n,). fill: uint8 (channels,). All rects of one batch that is stacked have the same width, height.
+    hflip, vflip: bool (n,). fill: uint8 (channels,). The rects of a stacked batch have one width and height.
     """
 
     box: NDArray[np.int32]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 
 def _shared_folder() -> Path:
@@ -13,7 +15,31 @@ def _shared_folder() -> Path:
     return Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-skips", action="store_true", help="fail if a test that does not need CUDA is skipped (what CI runs)"
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in _uncalled_for(terminalreporter):
+        terminalreporter.write_line(f"--no-skips: {report.nodeid} was skipped: {report.longrepr}", red=True)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if exitstatus == pytest.ExitCode.OK and reporter is not None and _uncalled_for(reporter):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _uncalled_for(reporter: pytest.TerminalReporter) -> list[pytest.TestReport]:
+    """The skipped tests that should have run: with --no-skips, all but those marked cuda."""
+    if not reporter.config.getoption("--no-skips"):
+        return []
+    return [report for report in reporter.stats.get("skipped", ()) if "cuda" not in getattr(report, "keywords", {})]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     no_data = None
     if not (_shared_folder() / "PHOTOS.csv").is_file():
         no_data = pytest.mark.skip(reason=f"no folder of real photographs at {_shared_folder()}")
@@ -34,3 +60,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def shared_data() -> Path:
     """The folder of real photographs, annotated sets and awkward files; its tests carry the marker shared_data."""
     return _shared_folder()
+
+
+def _picture(number: int, size: tuple[int, int]) -> Image.Image:
+    """A picture that no other number gives: a colour of its own, a gradient, a little noise."""
+    width, height = size
+    rng = np.random.default_rng(number)
+    y, x = np.mgrid[:height, :width]
+    pixels = np.stack([x * 200 / width, y * 200 / height, (x + y) * 100 / (width + height)], axis=2)
+    pixels += rng.integers(0, 56, 3) + rng.normal(0, 3, (height, width, 3))
+    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ImageFolder tree: 3 classes of 7, 9 and 5 JPEGs, sizes from 90x70 to 160x120, 21 images."""
+    root = tmp_path_factory.mktemp("images")
+    number = 0
+    for name, count in (("ant", 7), ("bee", 9), ("cat", 5)):
+        (root / name).mkdir()
+        for i in range(count):
+            size = (90 + 10 * (number % 8), 70 + 10 * (number % 6))
+            _picture(number, size).save(root / name / f"{name}{i}.jpg", quality=90)
+            number += 1
+    return root
+
+
+@pytest.fixture(scope="session")
+def packs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folder ``image_folder`` packed as it is, by format: lmdb, hdf5, tar, tars (three shards)."""
+    from fastdata.converters import pack
+
+    root = tmp_path_factory.mktemp("packs")
+    names = {"lmdb": "p.lmdb", "hdf5": "p.h5", "tar": "p.tar", "tars": "s-{000000..}.tar"}
+    for kind, name in names.items():
+        pack(image_folder, root / name, workers=1, **({"shards": 3} if kind == "tars" else {}))
+    return {kind: root / name for kind, name in names.items()}

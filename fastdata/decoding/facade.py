@@ -8,7 +8,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from fastdata.errors import BackendMissingError, OptionError
+from fastdata.errors import BackendMissingError
 from fastdata.registry import Row, load, row_of
 from fastdata.types import TORCHVISION_PIXELS
 
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from fastdata.types import BatchDecoder, Decoder, Mode
 
-__all__ = ["BACKENDS", "CAPABILITIES", "DecoderInfo", "batch_decoder", "decode", "decoder", "decoders"]
+__all__ = [
+    "BACKENDS",
+    "CAPABILITIES",
+    "DecoderInfo",
+    "backend_in_use",
+    "batch_decoder",
+    "decode",
+    "decoder",
+    "decoders",
+]
 
 _TURBO = "apt-get install libturbojpeg0 && pip install "
 #: Name to ``make_decoder``. The order is that of ``decoders()``.
@@ -114,18 +123,37 @@ def batch_decoder(
     name: str = "auto", threads: int = 1, *, max_pixels: int | None = TORCHVISION_PIXELS.max_pixels
 ) -> BatchDecoder:
     """Return a BatchDecoder of ``threads`` threads; raise OptionError or BackendMissingError."""
-    if name in {"auto", "native"}:
+    found = backend_in_use(name)
+    if found == "native":
         try:
             return cast("BatchDecoder", load(_NATIVE_BATCH)(threads, max_pixels=max_pixels))
-        except OptionError:
-            raise
-        except Exception as error:
-            if name == "native":
-                msg = f"the compiled core is not built ({_reason(error)}); install it: {BACKENDS['native'].install}"
-                raise BackendMissingError(msg) from error
+        except ImportError as error:
+            msg = f"the compiled core is not usable ({_reason(error)}); install it: {BACKENDS['native'].install}"
+            raise BackendMissingError(msg) from error
     from fastdata.decoding.threaded_batch import ThreadedBatchDecoder  # noqa: PLC0415  brings Pillow
 
-    return ThreadedBatchDecoder(decoder(name, max_pixels=max_pixels), threads)
+    return ThreadedBatchDecoder(decoder(found, max_pixels=max_pixels), threads)
+
+
+def backend_in_use(name: str = "auto") -> str:
+    """Return the backend that ``batch_decoder(name)`` takes: "auto" is the compiled core where it was built.
+
+    A core that was built and does not load raises ImportError: the slower way is not taken in silence.
+    """
+    if name != "auto":
+        row_of(BACKENDS, name, "decoder")
+        return name
+    from fastdata.decoding.native_decoder import available  # noqa: PLC0415  brings Pillow
+
+    if available():
+        return "native"
+    for other in _AUTO[:-1]:
+        try:
+            decoder(other)
+        except BackendMissingError:
+            continue
+        return other
+    return _AUTO[-1]
 
 
 def decoders() -> tuple[DecoderInfo, ...]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fastdata.engine.batches import Batch, Job
+    from fastdata.engine.slots import SlotRing
     from fastdata.types import BatchDecoder
 
 __all__ = ["Engine"]
@@ -21,6 +22,7 @@ __all__ = ["Engine"]
 # Two jobs at work, so that the last images of one batch are decoded beside the first of the next; fetch, draws and
 # labels of the second happen meanwhile. The decoder's own threads do the decoding.
 _FEEDERS = 2
+_NAME = "fastdata-feeder"
 
 
 class Engine:
@@ -29,8 +31,13 @@ class Engine:
     A forked child makes its own on first use: no thread survives a fork.
     """
 
-    def __init__(self, make_decoder: Callable[[], BatchDecoder], *, threaded: bool, ahead: int) -> None:
-        """Start nothing. ``ahead``: batches started before they are asked for, when threaded."""
+    def __init__(self, make_decoder: Callable[[], BatchDecoder], ring: SlotRing, *, threaded: bool, ahead: int) -> None:
+        """Start nothing.
+
+        ring: where batches get their memory, epoch after epoch. ahead: batches started before they are asked for, when
+        threaded.
+        """
+        self.ring = ring
         self._make_decoder, self._threaded, self._ahead = make_decoder, threaded, ahead
         self._lock = threading.Lock()
         self._owner = 0
@@ -65,11 +72,13 @@ class Engine:
             self._finalizer.detach()  # the parent's threads are the parent's
         self._owner = os.getpid()
         self._decoder = self._make_decoder()
-        self._executor = ThreadPoolExecutor(_FEEDERS, "fastdata-feeder") if self._threaded else None
+        self._executor = ThreadPoolExecutor(_FEEDERS, _NAME) if self._threaded else None
         self._finalizer = weakref.finalize(self, _stop, self._decoder, self._executor)
 
 
 def _stop(decoder: BatchDecoder, executor: ThreadPoolExecutor | None) -> None:
     if executor is not None:
-        executor.shutdown(wait=True, cancel_futures=True)
+        # The collector may run this in one of the feeders themselves, which cannot wait for itself.
+        waits = not threading.current_thread().name.startswith(_NAME)
+        executor.shutdown(wait=waits, cancel_futures=True)
     decoder.close()

@@ -113,9 +113,7 @@ class Runner:
         draws = draw(self._plan, job.seed, job.epoch, job.positions[rows])
         return plan_geometry(self._plan, draws, encoded.width, encoded.height)
 
-    def _lease(
-        self, n: int, geometry: Geometry, indices: NDArray[np.int64]
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _lease(self, n: int, geometry: Geometry, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the slot's array, as torch is to see it, and its view as (n, H, W, C)."""
         sizes = geometry.rect[:, 2:]
         other = np.flatnonzero((sizes != sizes[:1]).any(axis=1))
@@ -172,6 +170,12 @@ class Runner:
 
 def _take(encoded: Encoded, rows: Sequence[int]) -> Encoded:
     at = np.array(rows, np.int64)
-    views = [encoded.views[i] for i in rows]
-    columns = (encoded.address, encoded.length, encoded.codec, encoded.width, encoded.height)
-    return Encoded(*(column[at] for column in columns), views, encoded.keep)
+    return Encoded(
+        encoded.address[at],
+        encoded.length[at],
+        encoded.codec[at],
+        encoded.width[at],
+        encoded.height[at],
+        [encoded.views[i] for i in rows],
+        encoded.keep,
+    )

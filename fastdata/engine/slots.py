@@ -40,7 +40,7 @@ class SlotRing:
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         self._size = max(self._size, size)
         arena = self._take(size)
-        array: NDArray[Any] = np.ndarray(shape, dtype, buffer=memoryview(arena.numpy()))
+        array: NDArray[Any] = np.ndarray(shape, dtype, buffer=arena.numpy().data)
         weakref.finalize(array, self._free.append, arena).atexit = False
         return array
 

@@ -1,0 +1,54 @@
+"""Which way a loader takes: the threaded engine, or DataLoader's own workers, and why."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastdata.transforms.compile import compile_transform
+from fastdata.transforms.plan import Plan
+
+if TYPE_CHECKING:
+    from fastdata.engine.source import Source
+
+__all__ = ["Choice", "choose", "plain_image_folder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """source and plan for the engine, or neither; why: one sentence for ``explain``."""
+
+    source: Source | None
+    plan: Plan | None
+    why: str
+
+
+def choose(source: Source | None, transform: Any, why_not: str, *, collates_pil: bool) -> Choice:  # noqa: ANN401
+    """Return the way for a data set that the engine reads as ``source`` (None: it cannot; ``why_not``).
+
+    collates_pil: the caller turns PIL images into uint8 tensors anyway (packs), so a transform may end in one.
+    """
+    if source is None:
+        return Choice(None, None, why_not)
+    plan = compile_transform(transform)
+    if not isinstance(plan, Plan):
+        return Choice(None, None, plan.reason)
+    if plan.output_kind == "pil" and not collates_pil:
+        return Choice(None, None, "the data set's transform gives PIL images, which only your collate_fn can know")
+    return Choice(source, plan, "the data set and every step of its transform are known to the engine")
+
+
+def plain_image_folder(dataset: object) -> str | None:
+    """Return None if ``dataset`` is exactly torchvision's ImageFolder with its default loader, else why it is not."""
+    folder = sys.modules.get("torchvision.datasets.folder")
+    name = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+    if folder is None or type(dataset) is not folder.ImageFolder:
+        return f"the data set is a {name}; the engine reads packs, PackedDataset and torchvision's ImageFolder"
+    if getattr(dataset, "loader", None) is not folder.default_loader:
+        return "the ImageFolder has a loader of its own"
+    if {"__getitem__", "__len__"} & set(vars(dataset)):
+        return "the ImageFolder's __getitem__ was replaced"
+    if sys.modules["torchvision"].get_image_backend() != "PIL":
+        return "torchvision's image backend is not PIL"
+    return None

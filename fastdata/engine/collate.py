@@ -1,0 +1,39 @@
+"""What a user gets of a batch; runs in the consumer's thread, where a user's functions may use torch as they like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import default_collate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastdata.engine.batches import Batch
+
+__all__ = ["Collator"]
+
+
+@dataclass(frozen=True, slots=True)
+class Collator:
+    """Gives [images, labels] as default_collate would, or what ``collate_fn`` makes of a list of (view, label).
+
+    collate_fn None is the default. A set without labels gives [images], and a collate_fn gets (view, None).
+    target_transform is called with each label.
+    """
+
+    collate_fn: Callable[[list[Any]], Any] | None
+    target_transform: Callable[[Any], Any] | None
+
+    def __call__(self, batch: Batch) -> Any:  # noqa: ANN401  whatever collate_fn returns
+        """Return the batch as its user gets it."""
+        images, labels = batch.images, batch.labels
+        if self.collate_fn is None and self.target_transform is None:
+            return [images] if labels is None else [images, labels]
+        rows: list[Any] = [None] * len(images) if labels is None else labels.tolist()
+        if self.target_transform is not None:
+            rows = [self.target_transform(row) for row in rows]
+        if self.collate_fn is None:
+            return [images, default_collate(rows)]
+        return self.collate_fn(list(zip(images, rows, strict=True)))

@@ -1,0 +1,100 @@
+"""The sampler of a FastLoader: order.py's Order in the shape that torch and its wrappers know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data.distributed import DistributedSampler
+
+from fastdata.engine.batches import Job
+from fastdata.order import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sized
+
+    from fastdata.order import Uneven
+
+__all__ = ["EpochSampler", "jobs_of_order", "jobs_of_sampler"]
+
+_CHUNK = 4096  # positions computed at once: the cost of a numpy call is shared by that many samples
+
+
+class EpochSampler(DistributedSampler[int]):
+    """A DistributedSampler that knows the epoch by itself, for one rank or many, without a list of the samples.
+
+    Every ``iter`` is the next epoch; ``set_epoch`` says which. Without a seed, one process draws a new one for each
+    epoch from torch's generator, as DataLoader's RandomSampler does; several ranks must agree and take seed 0.
+    """
+
+    def __init__(  # noqa: PLR0913  the attributes of torch's DistributedSampler
+        self,
+        dataset: Sized,
+        *,
+        shuffle: bool,
+        seed: int | None,
+        rank: int = 0,
+        world: int = 1,
+        uneven: Uneven = "pad",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Remember the numbers."""
+        drop_last = uneven == "drop"
+        super().__init__(dataset, world, rank, shuffle, 0 if seed is None else seed, drop_last)  # type: ignore[arg-type]
+        self.uneven, self.generator = uneven, generator
+        self._draws_seed = seed is None and world == 1
+        self._order()  # checks the numbers
+        self.num_samples = len(self._order())
+        self.total_size = self.num_samples * world
+
+    def __len__(self) -> int:
+        """Return how many samples this rank gets in an epoch."""
+        return len(self._order())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next ``iter`` gives."""
+        self.epoch = epoch
+
+    def next_order(self) -> Order:
+        """Return the order of the next epoch, and count it."""
+        if self._draws_seed and self.shuffle:
+            self.seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+        order = self._order()
+        self.epoch += 1
+        return order
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield this rank's samples of the next epoch."""
+        order = self.next_order()
+        for start in range(0, len(order), _CHUNK):
+            yield from order.indices(start, start + _CHUNK).tolist()
+
+    def _order(self) -> Order:
+        n = len(self.dataset)  # type: ignore[arg-type]
+        return Order(n, self.seed, self.epoch, self.shuffle, self.rank, self.num_replicas, self.uneven)
+
+
+def jobs_of_order(order: Order, batch_size: int, *, drop_last: bool, key: tuple[int, int]) -> Iterator[Job]:
+    """Yield the batches of an order, computed many at a time; ``key`` is (seed, epoch) of the draws."""
+    n = len(order) // batch_size * batch_size if drop_last else len(order)
+    chunk = max(1, _CHUNK // batch_size) * batch_size
+    for begin in range(0, n, chunk):
+        end = min(begin + chunk, n)
+        indices, positions = order.indices(begin, end), order.positions(begin, end)
+        valid = order.valid(begin, end) if order.uneven == "exact" else None
+        for start in range(0, end - begin, batch_size):
+            rows = slice(start, start + batch_size)
+            yield Job(indices[rows], positions[rows], *key, None if valid is None else valid[rows])
+
+
+def jobs_of_sampler(batches: Iterable[Any], sampler: object, key: tuple[int, int]) -> Iterator[Job]:
+    """Yield the batches that a user's (batch) sampler draws; a sample's position is its place in this rank's epoch."""
+    world = sampler.num_replicas if isinstance(sampler, DistributedSampler) else 1
+    rank = sampler.rank if isinstance(sampler, DistributedSampler) else 0
+    count = 0
+    for batch in batches:
+        indices = np.array(batch, np.int64)
+        positions = np.arange(count, count + len(indices), dtype=np.int64) * world + rank
+        count += len(indices)
+        yield Job(indices, positions, *key)

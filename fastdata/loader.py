@@ -1,0 +1,317 @@
+"""FastLoader: torch's DataLoader with a threaded engine under it where it understands what is asked."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
+
+from fastdata.dataset import PackedDataset, rank_and_world
+from fastdata.decoding.facade import backend_in_use, batch_decoder
+from fastdata.device_ops import Normalizer
+from fastdata.engine.choice import Choice, choose, plain_image_folder
+from fastdata.engine.collate import Collator
+from fastdata.engine.cores import usable_cores
+from fastdata.engine.engine import Engine
+from fastdata.engine.runner import Runner, RunnerOptions
+from fastdata.engine.sampler import EpochSampler, jobs_of_order, jobs_of_sampler
+from fastdata.engine.slots import SlotRing
+from fastdata.engine.source import FileSource, StoreSource
+from fastdata.errors import OptionError
+from fastdata.faults import FaultLog
+from fastdata.prefetch import CudaPrefetcher
+from fastdata.stores.store import Store
+from fastdata.streams import checked_device, open_streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fastdata.engine.batches import Batch, BatchInfo, Job
+    from fastdata.engine.source import Source
+    from fastdata.order import Uneven
+    from fastdata.stores.reader import Io
+    from fastdata.streams import Streams
+    from fastdata.transforms.plan import Plan
+    from fastdata.types import BatchDecoder
+
+__all__ = ["FastLoader"]
+
+
+class FastLoader(DataLoader[Any]):
+    """DataLoader with the same arguments, defaults and errors; the first may also be a pack's path or a Store.
+
+    Where the data set is a pack, a PackedDataset or torchvision's ImageFolder, and every step of its transform is
+    known, ``num_workers`` threads decode straight into the memory of the batch; else everything is DataLoader's.
+    ``explain()`` says which, and why. Batches are (images, labels): images (n, C, H, W), uint8, or float32 where the
+    transform ends in ToTensor or Normalize; labels (n,) int64, or as the pack has them; only (images,) where it has
+    none. A batch's memory is the caller's as long as anything refers to it. ``last`` tells keys, indices and valid
+    entries of the batch delivered last.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  DataLoader's arguments, and what a pack needs beside them
+        self,
+        dataset: Any,  # noqa: ANN401
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,  # noqa: FBT001  DataLoader's signature
+        sampler: Any = None,  # noqa: ANN401
+        batch_sampler: Any = None,  # noqa: ANN401
+        num_workers: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,  # noqa: FBT001, FBT002
+        drop_last: bool = False,  # noqa: FBT001, FBT002
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,  # noqa: ANN401
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
+        decoder: str = "auto",
+        device: str | torch.device | None = None,
+        seed: int | None = None,
+        on_error: str = "raise",
+        max_faults: float | None = None,
+        uneven: Uneven | None = None,
+        memory_format: torch.memory_format = torch.contiguous_format,
+        verify: bool = False,
+        io: Io = "mmap",
+        engine: bool | None = None,
+    ) -> None:
+        """Take DataLoader's arguments as DataLoader does, and these, by keyword only.
+
+        transform, target_transform: for a path or Store (a Dataset has its own). decoder: "auto" or a name of
+        ``fastdata.decoders()``. device: where the batches are wanted; a CUDA device puts the CudaPrefetcher behind the
+        loader. seed: same seed, same samples, crops and flips for any number of workers; without it torch's generator
+        governs. on_error: "raise", "skip" or "replace" a sample that cannot be decoded; more than max_faults of them
+        (a count, or a share below 1) raise. uneven: what ranks do with a rest ("pad", "drop", "exact"; default: pad
+        when shuffled, else exact). memory_format: torch.channels_last for images in that order. verify: check each
+        record's checksum when it is read. io: "mmap" or "pread". engine: False takes DataLoader's own way always,
+        True raises where the engine cannot serve.
+        """
+        packed = isinstance(dataset, (str, os.PathLike, Store))
+        if packed:
+            dataset = PackedDataset(dataset, transform, target_transform, decoder, io)
+        elif transform is not None or target_transform is not None:
+            msg = "transform= goes with a path or Store; a Dataset has its own: give it there"
+            raise OptionError(msg)
+        if num_workers is None:
+            num_workers = usable_cores() if packed else 0
+        if sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset):
+            rank, world = rank_and_world() if packed else (0, 1)
+            if packed or seed is not None:
+                uneven = uneven or ("pad" if shuffle else "exact")
+                sampler = EpochSampler(
+                    dataset,
+                    shuffle=bool(shuffle),
+                    seed=seed,
+                    rank=rank,
+                    world=world,
+                    uneven=uneven,
+                    generator=generator,
+                )
+                shuffle = None
+        self._packed, self.transform, self.target_transform = packed, transform, target_transform
+        self.decoder, self.device, self.seed, self.on_error = decoder, device, seed, on_error
+        self.max_faults, self.uneven, self.memory_format = max_faults, uneven, memory_format
+        self.verify, self.io, self.engine = verify, io, engine
+        self.last: BatchInfo | None = None
+        total = None if isinstance(dataset, IterableDataset) else len(dataset)
+        self.faults = FaultLog(on_error, budget=max_faults, total=total)
+        self._engine: Engine | None = None
+        self._streams: Streams | None = None
+        self._epochs = 0
+        if device is not None:
+            checked_device(device)
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+        if engine and self._choose().plan is None:
+            msg = f"engine=True, but {self._choose().why}"
+            raise OptionError(msg)
+
+    def __iter__(self) -> Any:  # noqa: ANN401  DataLoader names its own iterator class
+        """Start an epoch: on the engine, or as DataLoader does; on ``device`` either way."""
+        choice = self._choose()
+        if choice.plan is None or choice.source is None:
+            if self.on_error != "raise":
+                msg = f"on_error={self.on_error!r} is the engine's, and this loader takes {self.explain()}"
+                raise OptionError(msg)
+            batches = super().__iter__()
+            if self.device is None:
+                return batches
+            return iter(CudaPrefetcher(batches, self.device, streams=self._streams_here()))
+        return self._start(choice.source, choice.plan)
+
+    def explain(self) -> str:
+        """Return which way the next epoch takes and why, with the steps that were understood, as lines of text."""
+        choice = self._choose()
+        if choice.plan is None:
+            lines = [f"DataLoader's own way, {self.num_workers} worker processes: {choice.why}"]
+            if self.device is not None:
+                lines.append(f"batches are copied to {self.device} as they are")
+            return "\n".join(lines)
+        plan, used = choice.plan, backend_in_use(self._decoder_name())
+        lines = [
+            f"threaded engine, {max(1, self.num_workers)} decoding threads, decoder {used}: {choice.why}",
+            *(f"  {step}" for step in plan.description),
+            f"randomness: seed {self.seed}"
+            if self.seed is not None
+            else "randomness: torch's generator (order as DataLoader's for a Dataset; crops equal in distribution)",
+        ]
+        if self._on_device():
+            lines.append(f"uint8 is copied to {self.device}; cast and normalise happen there")
+        if not self._default_collate():
+            lines.append("collate_fn gets a list of (image view, label) and runs in the consumer's thread")
+        if self.target_transform is not None or getattr(self.dataset, "target_transform", None) is not None:
+            lines.append("target_transform runs in the consumer's thread")
+        if self.worker_init_fn is not None:
+            lines.append("worker_init_fn is not called: the engine has no worker processes")
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        """Stop the engine's threads; the next ``iter`` starts them again. May be called twice."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what lives in this process only."""
+        return {**self.__dict__, "_engine": None, "_streams": None, "last": None}
+
+    def check_worker_number_rationality(self) -> None:
+        """Warn of more worker processes than cores, as DataLoader does, where there will be any."""
+        if self._choose().plan is None:
+            super().check_worker_number_rationality()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next ``iter`` gives; without it each is the next one."""
+        for target in (self.sampler, self.dataset):
+            if hasattr(target, "set_epoch"):
+                target.set_epoch(epoch)
+
+    def _choose(self) -> Choice:
+        if self.engine is False:
+            return Choice(None, None, "engine=False")
+        if self.batch_sampler is None:
+            return Choice(None, None, "batch_size=None: samples come one by one, unbatched")
+        source: Source | None = None
+        why = ""
+        if type(self.dataset) is PackedDataset:
+            source = StoreSource(self.dataset.store)
+        else:
+            why = plain_image_folder(self.dataset) or ""
+            source = None if why else FileSource(getattr(self.dataset, "samples"))  # noqa: B009
+        transform = getattr(self.dataset, "transform", None)
+        return choose(source, transform, why, collates_pil=self._packed)
+
+    def _default_collate(self) -> bool:
+        return self.collate_fn is default_collate
+
+    def _on_device(self) -> bool:
+        return self.device is not None and torch.device(self.device).type == "cuda"
+
+    def _decoder_name(self) -> str:
+        return self.dataset.decoder if isinstance(self.dataset, PackedDataset) else self.decoder
+
+    def _engine_here(self) -> Engine:
+        if self._engine is None:
+            threads = max(1, self.num_workers)
+            make: Callable[[], BatchDecoder] = partial(batch_decoder, self._decoder_name(), threads)
+            ahead = 1 + (self.prefetch_factor or 2)
+            pinned = (self._on_device() or self.pin_memory) and torch.cuda.is_available()
+            ring = SlotRing(pinned=pinned, spare=ahead + 2)
+            self._engine = Engine(make, ring, threaded=self.num_workers > 0, ahead=ahead)
+        return self._engine
+
+    def _streams_here(self) -> Streams:
+        """Return the one side stream of this loader: torch keeps the memory of each stream apart."""
+        if self._streams is None:
+            assert self.device is not None
+            self._streams = open_streams(self.device)
+        return self._streams
+
+    def _start(self, source: Source, plan: Plan) -> _Epoch:
+        on_device, collates = self._on_device(), not self._default_collate()
+        normalizes = on_device and plan.levels is not None and not collates
+        self.faults = FaultLog(self.on_error, budget=self.max_faults, total=len(source))
+        options = RunnerOptions(self.memory_format == torch.channels_last, normalizes, self.verify)
+        engine = self._engine_here()
+        runner = Runner(source, plan, engine.decoder, ring=engine.ring, faults=self.faults, options=options)
+        collate = Collator(self.collate_fn if collates else None, getattr(self.dataset, "target_transform", None))
+        # The prefetcher takes batches ahead of their delivery; it keeps their order, and so does this queue.
+        infos: deque[BatchInfo] = deque()
+
+        def collated(batch: Batch) -> Any:  # noqa: ANN401
+            infos.append(batch.info)
+            return collate(batch)
+
+        batches: Iterator[Any] = map(collated, engine.run(self._jobs(), runner))
+        if self.device is not None:
+            transform = _normalizer(plan) if normalizes else None
+            batches = iter(CudaPrefetcher(batches, self.device, transform, streams=self._streams_here()))
+        return _Epoch(self, batches, infos)
+
+    def _jobs(self) -> Iterator[Job]:
+        # DataLoader draws its base seed after iter(sampler), whose own draws come with the first index: the same here.
+        sampled = self.sampler if isinstance(self.sampler, EpochSampler) else None
+        plain = sampled is not None and type(self.batch_sampler) is BatchSampler and self.batch_size is not None
+        base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+        if plain:
+            assert sampled is not None
+            assert self.batch_size is not None
+            order = sampled.next_order()
+            key = (self.seed, order.epoch) if self.seed is not None else (base_seed, 0)
+            return jobs_of_order(order, self.batch_size, drop_last=self.drop_last, key=key)
+        key = (base_seed, 0)
+        if self.seed is not None:
+            key, self._epochs = (self.seed, self._epochs), self._epochs + 1
+        assert self.batch_sampler is not None  # the engine is not chosen for batch_size=None
+        return jobs_of_sampler(self.batch_sampler, self.sampler, key)
+
+
+class _Epoch:
+    """One pass over a FastLoader on the engine; says in ``loader.last`` what is known of the batch it just gave."""
+
+    def __init__(self, loader: FastLoader, batches: Iterator[Any], infos: deque[BatchInfo]) -> None:
+        self._loader, self._batches, self._infos = loader, batches, infos
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        batch = next(self._batches)
+        self._loader.last = self._infos.popleft()
+        return batch
+
+
+def _normalizer(plan: Plan) -> Normalizer:
+    """Return what computes ``plan.levels`` on a device: (v / divisor - mean) / std in the units of v / 255."""
+    unit = plan.divisor / 255
+    return Normalizer(tuple(m * unit for m in plan.mean), tuple(s * unit for s in plan.std))
