@@ -118,25 +118,6 @@ def _is_tar(where: str, head: bytes) -> bool:
     return re.fullmatch(rb"[0-7]+", digits) is not None and int(digits, 8) == sum(block[:148]) + 256 + sum(block[156:])
 
 
-def _is_tar_index(where: str, head: bytes) -> bool:
-    del where
-    return head.startswith(b"FDINDEX")
-
-
-def _is_tar_folder(where: str, head: bytes) -> bool:
-    """Say whether a folder holds tar files and what lies beside them, and nothing else."""
-    del head
-    if not os.path.isdir(where):  # noqa: PTH112
-        return False
-    with os.scandir(where) as entries:
-        seen = [(e.name, e.is_dir()) for e in entries if not e.name.startswith(".")]
-    ours = (".tar", ".fdindex", ".fdindex.partial")
-    beside = (*ours, ".idx", ".json", ".jsonl", ".partial")
-    return any(name.endswith(ours) for name, _ in seen) and all(
-        name.endswith(beside) and not folder for name, folder in seen
-    )
-
-
 def _is_folder_of_tars(where: str) -> bool:
     endings = set()
     with os.scandir(where) as entries:
@@ -163,8 +144,6 @@ _TABLE: tuple[tuple[Callable[[str, bytes], bool], Row], ...] = (
     (_is_lmdb, Row("fastdata.stores.lmdb_store:read_lmdb")),
     (_is_hdf5, Row("fastdata.stores.hdf5_store:read_hdf5")),
     (_is_tar, _TARS),
-    (_is_tar_index, _TARS),
-    (_is_tar_folder, _TARS),
     (_is_manifest, Row("fastdata.stores.manifest_store:read_manifest")),
     (_is_folder, Row("fastdata.stores.folder_store:read_folder")),
 )

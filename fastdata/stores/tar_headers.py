@@ -16,7 +16,7 @@ from fastdata.errors import StoreFormatError, TruncatedStoreError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["BLOCK", "FileSource", "Header", "Member", "Source", "StreamSource", "is_tar", "members", "parse_header"]
+__all__ = ["BLOCK", "FileSource", "Header", "Member", "Source", "StreamSource", "members", "parse_header"]
 
 BLOCK = 512
 _ZEROS = bytes(BLOCK)
@@ -137,13 +137,6 @@ class StreamSource:
             if not self.take(min(_SKIP_STEP, offset - self._offset)):
                 return False
         return True
-
-
-def is_tar(block: bytes) -> bool:
-    """Say whether the first 512 bytes of a file are a tar header (an empty archive begins with zeros)."""
-    if len(block) < BLOCK:
-        return False
-    return block[:BLOCK] == _ZEROS or _checksum_fits(block[:BLOCK])
 
 
 def members(source: Source) -> Iterator[Member]:
