@@ -24,7 +24,8 @@ __all__ = ["open_store"]
 
 _HEAD = 4096  # bytes of a file that the rows below look at
 _PARTIAL = ".partial"  # what converters.atomic puts behind the name of a pack in the making
-_BESIDE_TARS = {".tar", ".idx", ".json", ".yaml", ".txt", ".md", ".sqlite"}  # what a folder of nothing but tars holds
+#: What a folder of nothing but tars holds.
+_BESIDE_TARS = {".tar", ".idx", ".partial", ".json", ".jsonl", ".yaml", ".txt", ".md", ".sqlite"}
 _BRACES = re.compile(r"\{\d+\.\.\d*\}")
 
 
