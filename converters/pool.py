@@ -1,36 +1,36 @@
-"""Worker processes for packing: a concurrent.futures.Executor over plain child processes of the interpreter.
+"""Worker processes for packing: a concurrent.futures.Executor over children that answer through pipes.
 
 Why not ProcessPoolExecutor: with fork it copies a threaded parent's locks; with spawn or forkserver it runs the
 caller's main script again in every worker, so a script without an ``if __name__ == "__main__"`` guard breaks, and
-torch is imported once per worker where the script does. These children import what a task names, nothing else; they
-end with their parent, however it ends, and they never see its Ctrl-C.
+torch is imported once per worker where the script does. These children import what a task names, nothing else (and
+nothing at all where the parent has a single thread and can be forked); they end with their parent, however it ends,
+and they never see its Ctrl-C.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import pickle
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import warnings
 from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import IO, TYPE_CHECKING, Any
 
+from fastdata.converters.child import fork_child, fork_is_safe, spawn_child
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fastdata.converters.child import Child
+
 __all__ = ["WorkerDiedError", "WorkerPool", "serve"]
 
-_BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from fastdata.converters.pool import serve; serve()"
 _PRELOAD = "fastdata.converters.work"  # imported before the first task, while the parent still opens source and writer
 _PATIENCE_S = 5.0  # for a worker that was told to end, before it is killed
-_PIPE_BYTES = 1 << 20  # Linux's default most: an answer of a few images goes through in one piece
 
 
 class WorkerDiedError(BrokenExecutor):
@@ -48,11 +48,12 @@ class WorkerPool(Executor):
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._broken: WorkerDiedError | None = None
         self._closed = False
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[Child] = []
         self._threads: list[threading.Thread] = []
         try:
+            forks = fork_is_safe()
             for _ in range(workers):
-                self._children.append(_start())
+                self._children.append(fork_child(_answer, self._children) if forks else spawn_child())
         except BaseException:
             self._kill()
             raise
@@ -85,7 +86,7 @@ class WorkerPool(Executor):
             for thread in self._threads:
                 thread.join()
 
-    def _feed(self, child: subprocess.Popen[bytes]) -> None:
+    def _feed(self, child: Child) -> None:
         while (task := self._tasks.get()) is not None:
             future, fn, args, kwargs = task
             if not future.set_running_or_notify_cancel():
@@ -126,33 +127,15 @@ class WorkerPool(Executor):
 _Task = tuple["Future[Any]", "Callable[..., Any]", tuple[Any, ...], dict[str, Any]]
 
 
-def _start() -> subprocess.Popen[bytes]:
-    child = subprocess.Popen(  # noqa: S603  our own interpreter and text
-        [sys.executable, "-c", _BOOT, json.dumps(sys.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    with contextlib.suppress(ImportError, AttributeError, OSError):
-        import fcntl  # noqa: PLC0415  not everywhere
-
-        assert child.stdout is not None
-        fcntl.fcntl(child.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    return child
+def _ask(child: Child, request: object) -> tuple[bool, Any]:
+    child.requests.write(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
+    child.requests.flush()
+    return pickle.load(child.answers)  # type: ignore[no-any-return]  # noqa: S301  our own child's answer
 
 
-def _ask(child: subprocess.Popen[bytes], request: object) -> tuple[bool, Any]:
-    assert child.stdin is not None
-    assert child.stdout is not None
-    child.stdin.write(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
-    child.stdin.flush()
-    return pickle.load(child.stdout)  # type: ignore[no-any-return]  # noqa: S301  our own child's answer
-
-
-def _how(child: subprocess.Popen[bytes]) -> str:
-    try:
-        code = child.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
+def _how(child: Child) -> str:
+    code = child.wait(_PATIENCE_S)
+    if code is None:
         return "it closed its pipe"
     if code < 0:
         with contextlib.suppress(ValueError):
@@ -160,21 +143,19 @@ def _how(child: subprocess.Popen[bytes]) -> str:
     return f"exit code {code}"
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    for stream in (child.stdin, child.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-    try:
-        child.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
+def _end(child: Child) -> None:
+    child.hang_up()
+    if child.wait(_PATIENCE_S) is None:
         child.kill()
-        child.wait()
+        child.wait(_PATIENCE_S)
 
 
 def serve() -> None:
-    """Answer requests on stdin until it ends: the main loop of a child."""
-    requests, answers = _take_streams()
+    """Answer requests on stdin until it ends: the main loop of a child that is a fresh interpreter."""
+    _answer(*_take_streams())
+
+
+def _answer(requests: IO[bytes], answers: IO[bytes]) -> None:
     importlib.import_module(_PRELOAD)
     warnings.simplefilter("ignore")  # of Pillow, about files that decode all the same; those that do not are reported
     while True:

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from fastdata.converters import child as children
+from fastdata.converters import pool as pools
 from fastdata.converters.pool import WorkerDiedError, WorkerPool
+
+
+@pytest.fixture(params=["fork", "spawn"], autouse=True)
+def start(request, monkeypatch):
+    """Both ways to start a child, whatever else this process has imported by now."""
+    monkeypatch.setattr(pools, "fork_is_safe", lambda: request.param == "fork")
+    return request.param
 
 
 def test_answers_and_errors_come_back_and_workers_go():
@@ -57,10 +66,12 @@ def test_cancelled_work_ends_at_once():
     assert isinstance(running.exception(), WorkerDiedError)
 
 
-def test_workers_end_with_their_parent_however_it_ends():
+def test_workers_end_with_their_parent_however_it_ends(start):
     code = (
         "import os, signal, math\n"
+        "from fastdata.converters import pool as pools\n"
         "from fastdata.converters.pool import WorkerPool\n"
+        f"pools.fork_is_safe = lambda: {start == 'fork'}\n"
         "pool = WorkerPool(2)\n"
         "[f.result() for f in [pool.submit(math.sqrt, 4)] * 2]\n"
         "print(*[c.pid for c in pool._children], flush=True)\n"
@@ -75,9 +86,14 @@ def test_workers_end_with_their_parent_however_it_ends():
     assert not any(map(_alive, pids))
 
 
-def test_a_script_without_a_main_guard_can_use_workers(tmp_path):
+def test_a_script_without_a_main_guard_can_use_workers(tmp_path, start):
     script = tmp_path / "script.py"
     script.write_text(
+        (
+            "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+            * (start == "spawn")
+        )
+        + ""
         "from PIL import Image\n"
         "from pathlib import Path\n"
         "from fastdata.converters import pack\n"
@@ -99,3 +115,36 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_process_with_threads_or_torch_is_never_forked(monkeypatch):
+    import threading
+
+    monkeypatch.setattr(children, "_THREADED", frozenset())
+    assert threading.active_count() > 1 or children.fork_is_safe()
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    assert not children.fork_is_safe()
+    done.set()
+    thread.join()
+    monkeypatch.setattr(children, "_THREADED", frozenset({"pytest"}))
+    assert not children.fork_is_safe()
+
+
+def test_an_interrupt_while_children_are_forked_stays_with_the_parent():
+    code = (
+        "import os, signal, math, threading, time\n"
+        "from fastdata.converters.pool import WorkerPool\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n"
+        "signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))\n"
+        "count = 0\n"
+        "signal.signal(signal.SIGINT, lambda *_: globals().__setitem__('count', count + 1))\n"
+        "for _ in range(5):\n"
+        "    with WorkerPool(4) as pool:\n"
+        "        assert [f.result() for f in [pool.submit(math.sqrt, 4) for _ in range(8)]] == [2.0] * 8\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "print('ok', count > 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.returncode) == ("ok True\n", 0), done.stderr
