@@ -71,7 +71,9 @@ def _flat(transform: object) -> Iterator[object]:
             _check_untouched(transform)
         except RefusedError as error:
             raise _ContainerError(f"{name}: {error}") from None
-        steps = list(transform) if name == "Sequential" else transform.transforms  # type: ignore[call-overload, attr-defined]
+        steps = list(transform) if name == "Sequential" else vars(transform).get("transforms")  # type: ignore[call-overload]
+        if name == "Compose" and type(steps) not in (list, tuple):
+            raise _ContainerError(f"Compose: its transforms are a {type(steps).__name__}, not a list")
     for step in steps:
         yield from _flat(step)
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["random_area"]
 
 _TRIES = 10  # torchvision.transforms.RandomResizedCrop.get_params
+# SplitMix64's constants.
+_STEPS = np.arange(1, _TRIES, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+_MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_27, _30, _31, _32, _LOW = (np.uint64(value) for value in (27, 30, 31, 32, 0xFFFFFFFF))
 
 
 def random_area(step: RandomResizedCrop, u: Pairs, size: Pairs) -> tuple[Pairs, Pairs]:
@@ -25,13 +29,13 @@ def random_area(step: RandomResizedCrop, u: Pairs, size: Pairs) -> tuple[Pairs, 
     The draws are area, log of aspect, left, top. A rectangle that does not fit is drawn again, nine times at most, then
     the largest central one of allowed aspect is taken; the further draws are a hash of the first two.
     """
-    picture = np.broadcast_to(size, (2, u.shape[1]))
+    picture = size if size.shape[1] == u.shape[1] else np.broadcast_to(size, (2, u.shape[1]))
     crop = _rectangle(step, u[0], u[1], picture[0] * picture[1])
-    misfit = ((crop > picture) | (crop < 1.0)).any(axis=0)
+    misfit = (crop > picture) | (crop < 1.0)
+    rows = np.logical_or(misfit[0], misfit[1]).nonzero()[0]
     central = None
-    if misfit.any():
-        rows = np.flatnonzero(misfit)
-        crop[:, rows], lost = _again(step, u[:, rows], picture[:, rows])
+    if len(rows):
+        crop[:, rows], lost = _again(step, u.take(rows, axis=1), picture.take(rows, axis=1))
         central = rows[lost]
     slack = picture - crop
     offset = np.floor(u[2:4] * (slack + 1.0))
@@ -61,7 +65,8 @@ def _again(step: RandomResizedCrop, u: Pairs, picture: Pairs) -> tuple[Pairs, ND
     """Return the sizes (2, m) that the tries after the first give, and where none fitted and the centre was taken."""
     area, aspect = _further_draws(u)
     crops = _rectangle(step, area, aspect, (picture[0] * picture[1])[:, None])
-    fits = np.logical_and.reduce((crops <= picture[:, :, None]) & (crops >= 1.0), axis=0)
+    within = (crops <= picture[:, :, None]) & (crops >= 1.0)
+    fits = np.logical_and(within[0], within[1])
     chosen = fits.argmax(axis=1)
     crop = crops[:, np.arange(len(chosen)), chosen]
     lost = np.logical_not(np.logical_or.reduce(fits, axis=1))
@@ -89,11 +94,11 @@ def _further_draws(u: Pairs) -> tuple[Pairs, Pairs]:
     random bits of the first try: a second philox call would cost more than all the rest.
     """
     words = (u[:2] * 2.0**32).astype(np.uint64)
-    seed = (words[0] << np.uint64(32)) | words[1]
-    z = seed[:, None] + np.arange(1, _TRIES, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    z ^= z >> np.uint64(30)
-    z *= np.uint64(0xBF58476D1CE4E5B9)
-    z ^= z >> np.uint64(27)
-    z *= np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
-    return (z >> np.uint64(32)) * 2.0**-32, (z & np.uint64(0xFFFFFFFF)) * 2.0**-32
+    seed = (words[0] << _32) | words[1]
+    z = seed[:, None] + _STEPS
+    z ^= z >> _30
+    z *= _MIX_A
+    z ^= z >> _27
+    z *= _MIX_B
+    z ^= z >> _31
+    return (z >> _32) * 2.0**-32, (z & _LOW) * 2.0**-32

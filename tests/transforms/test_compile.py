@@ -150,6 +150,7 @@ REFUSED = [
     (v1.Resize, "step 1, type: not known"),
     (hooked(), "Resize: it has hooks"),
     (hooked_container(), "Compose: it has hooks"),
+    (changed(v1.Compose([]), transforms=iter([v1.Resize(9)])), "are a list_iterator, not a list"),
     (patched("forward"), "its forward was replaced"),
     (patched("make_params"), "its make_params was replaced"),
     (patched("transform"), "its transform was replaced"),
