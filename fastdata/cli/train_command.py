@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", help="cuda, cuda:1, cpu (default: cuda where there is one)")
     parser.add_argument("--seed", type=int, default=0, help="same seed, same order, crops and first weights")
-    parser.add_argument("--report-every", type=int, default=10, metavar="STEPS", help="steps between two lines")
+    parser.add_argument(
+        "--report-every", type=int, metavar="STEPS", help="steps between two lines (default 10, or 4 lines)"
+    )
     parser.add_argument("--checkpoint", metavar="FILE", help="save the state here after each epoch and at the end")
     parser.add_argument("--resume", action="store_true", help="go on from --checkpoint")
 
@@ -128,6 +130,8 @@ def _fill_in(args: argparse.Namespace, device: torch.device, images: int) -> Non
     for name, value in zip(("model", "batch_size", "size"), defaults, strict=True):
         if getattr(args, name) is None:
             setattr(args, name, value)
+    if args.report_every is None:  # a short run has four lines, too: a loss that falls takes two
+        args.report_every = max(1, min(10, (args.steps or 40) // 4))
     if args.workers is None and device.type == "cpu":
         args.workers = max(1, usable_cores() // 4)  # the model needs the others
     if args.lr is None:

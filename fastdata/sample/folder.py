@@ -44,7 +44,7 @@ def draw_samples(  # noqa: PLR0913  the options of `fastdata sample`
     size: tuple[int, int] = (500, 375),
     overwrite: bool = False,
 ) -> SampleReport:
-    """Draw ``count`` labelled pictures into ``folder``/class/number.jpg; the same pixels for the same arguments.
+    """Draw ``count`` labelled pictures into ``folder``/class/number.jpg: the same pixels for the same arguments and libraries.
 
     size: width and height in pixels of a middling picture; each differs a little, two in five stand upright. A picture
     depends on seed, size, classes and its number only, so a longer set begins like a shorter one. overwrite removes

@@ -12,8 +12,8 @@ import pytest
 
 @pytest.mark.slow
 def test_sample_pack_train_in_one_line_shows_falling_loss(tmp_path):
-    fastdata = f"{sys.executable} -m fastdata.cli.main"
-    line = f"{fastdata} sample images && {fastdata} pack images out.lmdb --resize 256 && {fastdata} train out.lmdb --steps 40"
+    commands = "sample images", "pack images out.lmdb --resize 256", "train out.lmdb --steps 40"
+    line = " && ".join(f"{sys.executable} -m fastdata.cli.main {command}" for command in commands)
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     done = subprocess.run(
         ["/bin/sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
