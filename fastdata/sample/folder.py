@@ -35,7 +35,7 @@ class SampleReport:
     bytes: int
 
 
-def draw_samples(  # noqa: PLR0913  the options of `fastdata sample`
+def draw_samples(
     folder: str | os.PathLike[str],
     *,
     count: int = 300,
@@ -44,7 +44,7 @@ def draw_samples(  # noqa: PLR0913  the options of `fastdata sample`
     size: tuple[int, int] = (500, 375),
     overwrite: bool = False,
 ) -> SampleReport:
-    """Draw ``count`` labelled pictures into ``folder``/class/number.jpg: the same pixels for the same arguments and libraries.
+    """Draw ``count`` labelled pictures into ``folder``/class/number.jpg; the same pixels for the same arguments.
 
     size: width and height in pixels of a middling picture; each differs a little, two in five stand upright. A picture
     depends on seed, size, classes and its number only, so a longer set begins like a shorter one. overwrite removes
