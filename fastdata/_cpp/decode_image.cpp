@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "jpeg_slice.hpp"
 #include "store_pixels.hpp"
 
 namespace fastdata {
@@ -19,6 +20,31 @@ struct Part {
   int begin, end;
   AxisSpec spec;
 };
+
+// The largest of 1, 2, 4, 8 by which the picture can be decoded smaller without going under the output's size.
+int scale_for(const Source& source, const View& view, const Options& options) {
+  if (!options.fast || !options.antialias || options.filter == Filter::kNearest || source.codec != kCodecJpeg) return 1;
+  int scale = 1;
+  while (scale < 8 && view.window[2] - view.window[0] >= 2.0 * scale * view.size[0] &&
+         view.window[3] - view.window[1] >= 2.0 * scale * view.size[1]) {
+    scale *= 2;
+  }
+  return scale;
+}
+
+// The same view of a picture that is `scale` times smaller (sides rounded up, as libjpeg does).
+View scaled_view(const View& view, const Source& source, int scale) {
+  if (scale == 1) return view;
+  View small = view;
+  const int sides[2] = {(source.width + scale - 1) / scale, (source.height + scale - 1) / scale};
+  for (int axis = 0; axis < 2; ++axis) {
+    small.box[axis] = view.box[axis] / scale;
+    small.box[axis + 2] = std::min((view.box[axis + 2] + scale - 1) / scale, sides[axis]);
+    small.window[axis] = view.window[axis] / scale;
+    small.window[axis + 2] = std::min(view.window[axis + 2] / scale, static_cast<double>(sides[axis]));
+  }
+  return small;
+}
 
 Part part_of(const View& view, int axis, const Options& options) {
   const int from = view.rect[axis], length = view.rect[axis + 2], size = view.size[axis];
@@ -83,20 +109,52 @@ void push_rows(void* self, int y, const uint8_t* const* pixels, int count) {
   static_cast<ResampleSink*>(self)->resampler->push(y, pixels, count);
 }
 
+// A sink that is told row numbers of the picture by a reader that counts from a slice's first line.
+struct ShiftedSink {
+  const RowSink* sink;
+  int first;
+};
+
+bool begin_shifted(void* self, int channels) {
+  const RowSink& sink = *static_cast<ShiftedSink*>(self)->sink;
+  return sink.begin(sink.self, channels);
+}
+
+void shift_rows(void* self, int y, const uint8_t* const* pixels, int count) {
+  const auto& shifted = *static_cast<ShiftedSink*>(self);
+  shifted.sink->rows(shifted.sink->self, y + shifted.first, pixels, count);
+}
+
+// Only the rows of blocks that the region touches, where restart markers allow it. false: not possible here, or damaged;
+// then the ordinary way is tried and says what is wrong.
+bool read_sliced(Scratch& scratch, const Source& source, const Options& options, const Region& region,
+                 const RowSink& sink, int channels) {
+  if (options.scale != 1) return false;
+  int first = 0;
+  const RowRange rows{region.top, region.bottom};
+  if (!slice_rows(source.data, source.length, source.width, source.height, rows, scratch.slice, &first)) return false;
+  if (scratch.jpeg.open(scratch.slice.data(), scratch.slice.size()) != kOk) return false;
+  ShiftedSink shifted{&sink, first};
+  const Region moved{region.left, region.top - first, region.right, region.bottom - first};
+  const RowSink through{begin_shifted, shift_rows, &shifted};
+  return scratch.jpeg.read(moved, channels, through, {false, options.fast, 1}) == kOk;
+}
+
 Status read_jpeg(Scratch& scratch, const Source& source, const Options& options, const Region& region,
                  const RowSink& sink, int channels, char* message) {
-  JpegReader& jpeg = scratch.jpeg;
-  Status status = jpeg.open(source.data, source.length);
-  if (status == kOk && options.max_pixels && int64_t{jpeg.width()} * jpeg.height() > options.max_pixels) {
-    std::snprintf(message, kMessageSize, "%d x %d pixels, more than max_pixels allows", jpeg.width(), jpeg.height());
+  if (options.max_pixels && int64_t{source.width} * source.height > options.max_pixels) {
+    std::snprintf(message, kMessageSize, "%d x %d pixels, more than max_pixels allows", source.width, source.height);
     return kTooLarge;
   }
+  if (read_sliced(scratch, source, options, region, sink, channels)) return kOk;
+  JpegReader& jpeg = scratch.jpeg;
+  Status status = jpeg.open(source.data, source.length);
   if (status == kOk && (jpeg.width() != source.width || jpeg.height() != source.height)) {
     std::snprintf(message, kMessageSize, "the JPEG is %d x %d, the index says %d x %d", jpeg.width(), jpeg.height(),
                   source.width, source.height);
     return kMismatch;
   }
-  if (status == kOk) status = jpeg.read(region, channels, sink, false, options.fast);
+  if (status == kOk) status = jpeg.read(region, channels, sink, {false, options.fast, options.scale});
   return status == kOk ? kOk : fail(message, status, jpeg.message());
 }
 
@@ -142,10 +200,12 @@ void write_rows(Scratch& scratch, const Output& out, int64_t image, const Part& 
   }
 }
 
-Status decode(Scratch& scratch, const Source& source, const View& view, const Options& options, const Output& out,
+Status decode(Scratch& scratch, const Source& source, const View& whole, Options options, const Output& out,
               int64_t image, char* message) {
-  if (source.codec != kCodecJpeg && source.codec != kCodecRaw) return kUnsupported;
-  if (const Status status = check(source, view, options, message)) return status;
+  if (source.codec != kCodecJpeg && source.codec != kCodecRaw) return fail(message, kUnsupported, "neither JPEG nor raw");
+  if (const Status status = check(source, whole, options, message)) return status;
+  options.scale = scale_for(source, whole, options);
+  const View view = scaled_view(whole, source, options.scale);
   const Part x = part_of(view, 0, options), y = part_of(view, 1, options);
   if (x.begin >= x.end || y.begin >= y.end) {
     fill_rectangle(out, image, {0, 0, out.width, out.height}, options.fill);
@@ -215,7 +275,7 @@ Status decode_whole(Scratch& scratch, const uint8_t* data, size_t length, size_t
     const int wanted = channels == 1 ? 1 : 3;
     CopySink state{pixels, jpeg.width(), wanted, 0};
     const RowSink sink{begin_copy, copy_rows, &state};
-    if (status == kOk) status = jpeg.read({0, 0, jpeg.width(), jpeg.height()}, wanted, sink, true, false);
+    if (status == kOk) status = jpeg.read({0, 0, jpeg.width(), jpeg.height()}, wanted, sink, {true, false, 1});
     return status == kOk ? kOk : fail(message, status, jpeg.message());
   } catch (const std::bad_alloc&) {
     return fail(message, kNoMemory, "no memory");

@@ -15,6 +15,7 @@ struct Scratch {
   JpegReader jpeg;
   Resampler resampler;
   std::vector<uint8_t> row;
+  std::vector<uint8_t> slice;
 };
 
 // Decodes, crops, resamples, mirrors and stores one image. message (kMessageSize bytes) says what is wrong when the

@@ -56,6 +56,7 @@ struct Options {
   uint8_t fill[3];
   int64_t max_pixels;  // 0: no limit
   bool fast;           // scaled IDCT and plain upsampling where they serve
+  int scale;           // JPEGs are decoded this many times smaller: 1, 2, 4 or 8; set for each image
 };
 
 }  // namespace fastdata

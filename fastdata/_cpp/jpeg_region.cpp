@@ -42,7 +42,7 @@ JDIMENSION crop_columns(jpeg_decompress_struct& info, const Region& region) {
     right = std::min(left + kLeastWidth, full);
     left = std::max(right - kLeastWidth, 0);
   }
-  const int column = info.max_h_samp_factor * DCTSIZE;
+  const int column = static_cast<int>(info.max_h_samp_factor * DCTSIZE / info.scale_denom);
   if (left < column && full - right < column) return 0;
   JDIMENSION offset = left, width = right - left;
   jpeg_crop_scanline(&info, &offset, &width);
@@ -106,7 +106,7 @@ Status JpegReader::open(const uint8_t* data, size_t length) noexcept {
   return read_header(jpeg_);
 }
 
-Status JpegReader::read(const Region& region, int channels, const RowSink& sink, bool to_end, bool fast) {
+Status JpegReader::read(const Region& region, int channels, const RowSink& sink, const ReadOptions& options) {
   jpeg_decompress_struct& info = jpeg_.info;
   switch (info.num_components) {
     case 1: info.out_color_space = JCS_GRAYSCALE; break;
@@ -115,8 +115,10 @@ Status JpegReader::read(const Region& region, int channels, const RowSink& sink,
     default: std::strcpy(jpeg_.message, "neither 1, 3 nor 4 components"); return kUnsupported;
   }
   info.dct_method = JDCT_ISLOW;
-  info.do_fancy_upsampling = fast ? FALSE : TRUE;
-  ReadPlan plan{region, info.num_components == 1 ? 1 : channels, to_end, nullptr, 0, &sink};
+  info.do_fancy_upsampling = options.fast ? FALSE : TRUE;
+  info.scale_num = 1;
+  info.scale_denom = static_cast<unsigned>(options.scale);
+  ReadPlan plan{region, info.num_components == 1 ? 1 : channels, options.to_end, nullptr, 0, &sink};
   plan.row_bytes = (static_cast<size_t>(info.image_width) * info.num_components + kSlack + 63) / 64 * 64;
   if (rows_.size() < plan.row_bytes * kRowsAtOnce) rows_.resize(plan.row_bytes * kRowsAtOnce);
   plan.rows = rows_.data();

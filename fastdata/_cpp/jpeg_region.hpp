@@ -22,6 +22,12 @@ struct Region {
   int left, top, right, bottom;
 };
 
+struct ReadOptions {
+  bool to_end;  // also read what comes after the region, so that damage there is found
+  bool fast;    // plain chroma upsampling
+  int scale;    // 1, 2, 4 or 8: decode this many times smaller; the region is in these smaller pixels
+};
+
 class JpegReader {
  public:
   JpegReader();
@@ -36,8 +42,8 @@ class JpegReader {
   int components() const { return jpeg_.info.num_components; }
 
   // Decodes `region` of the image that open() read, grey when `channels` is 1 (a grey JPEG always gives 1 channel).
-  // to_end: also read what comes after the region, so that damage there is found. fast: plain chroma upsampling.
-  Status read(const Region& region, int channels, const RowSink& sink, bool to_end, bool fast);
+  // May throw std::bad_alloc.
+  Status read(const Region& region, int channels, const RowSink& sink, const ReadOptions& options);
   // What went wrong last; lives as long as the reader, until the next open().
   const char* message() const { return jpeg_.message; }
 

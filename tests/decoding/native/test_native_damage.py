@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import subprocess
@@ -16,9 +17,7 @@ from fastdata.errors import DecodeError, ImageTooLargeError, TruncatedImageError
 
 
 def native():
-    import fastdata._native
-
-    return fastdata._native
+    return importlib.import_module("fastdata._native")
 
 
 def status_of(blob, size=(90, 70)):

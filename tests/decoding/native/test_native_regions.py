@@ -18,7 +18,7 @@ def random_box(rng, width, height):
     return left, top, int(rng.integers(left + 1, width + 1)), int(rng.integers(top + 1, height + 1))
 
 
-def regions_of(decoder, kit, blob, size, boxes, channels=3):  # noqa: PLR0913, PLR0917  one call of the core
+def regions_of(decoder, kit, blob, size, boxes, channels=3):
     """Each box, not resampled: one call a box, since their sizes differ."""
     for box in boxes:
         width, height = box[2] - box[0], box[3] - box[1]
