@@ -7,10 +7,10 @@ from collections import Counter, deque
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import fastdata
 from fastdata.converters.content import ContentHash
 from fastdata.converters.encoding import encoder_name
 from fastdata.converters.options import PackOptions
@@ -256,7 +256,7 @@ class _Run:
             "skipped": len(self._skipped),
             "options": self._options.facts(),
             "encoder": encoder_name(self._options.codec),
-            "made_by": f"fastdata {fastdata.__version__}",
+            "made_by": f"fastdata {version('fastdata-loader')}",
         }
 
     def _report(self) -> PackReport:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastdata.converters.atomic import writing
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -100,18 +102,19 @@ def report_path(dst: str) -> Path:
 def write_report(dst: str, skipped: tuple[Skipped, ...]) -> None:
     """Write one JSON line per skipped sample beside ``dst``, at once or not at all; none skipped: remove an old one."""
     path = report_path(dst)
-    if not skipped:
-        path.unlink(missing_ok=True)
-        return
     partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("w", encoding="utf-8", errors="surrogateescape") as file:
-            file.writelines(json.dumps(asdict(one), ensure_ascii=True) + "\n" for one in skipped)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing(path):
+        if not skipped:
+            path.unlink(missing_ok=True)
+            return
+        try:
+            with partial.open("w", encoding="ascii") as file:  # JSON escapes what is not
+                file.writelines(json.dumps(asdict(one)) + "\n" for one in skipped)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _amount(size: int) -> str:

@@ -57,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FastdataError as error:
         print(f"fastdata: {_one_line(error)}", file=sys.stderr)
         return USAGE if isinstance(error, OptionError) else FAILED
+    except OSError as error:  # a file or folder that may not be read, written or made
+        print(f"fastdata: {_one_line(error)}", file=sys.stderr)
+        return FAILED
 
 
 def _run(words: list[str]) -> int:

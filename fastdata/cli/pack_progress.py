@@ -32,19 +32,23 @@ def progress_bar(*, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
         TextColumn("packing"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(), TextColumn("{task.fields[skipped]}"),
     )  # fmt: skip
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("packing", total=None, rate="", skipped="")
-        start, shown = time.monotonic(), 0.0
+    bar = Bar(*columns, console=console, transient=True)
+    task = bar.add_task("packing", total=None, rate="", skipped="")
+    start, shown = time.monotonic(), 0.0
 
-        def show(progress: Progress) -> None:
-            nonlocal shown
-            now = time.monotonic()
-            if now - shown < _EVERY_S and progress.done < progress.total:
-                return
-            shown = now
-            seconds = max(now - start, 1e-9)
-            rate = f"{progress.done / seconds:.0f} images/s, {progress.bytes_in / seconds / 1e6:.1f} MB/s"
-            skipped = f"{progress.skipped} skipped" if progress.skipped else ""
-            bar.update(task, total=progress.total, completed=progress.done, rate=rate, skipped=skipped)
+    def show(progress: Progress) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown < _EVERY_S and progress.done < progress.total:
+            return
+        shown = now
+        bar.start()  # not before: its thread would keep pack from forking its workers
+        seconds = max(now - start, 1e-9)
+        rate = f"{progress.done / seconds:.0f} images/s, {progress.bytes_in / seconds / 1e6:.1f} MB/s"
+        skipped = f"{progress.skipped} skipped" if progress.skipped else ""
+        bar.update(task, total=progress.total, completed=progress.done, rate=rate, skipped=skipped)
 
+    try:
         yield show
+    finally:
+        bar.stop()

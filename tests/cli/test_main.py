@@ -55,8 +55,10 @@ def test_an_interrupt_is_130(monkeypatch, capsys):
     assert capsys.readouterr().err == "fastdata: interrupted\n"
 
 
-def test_a_reader_that_leaves_early_causes_no_traceback():
-    line = f"{sys.executable} -m fastdata.cli.main decoders | true"
+@pytest.mark.parametrize("words", ["inspect {tmp}", "inspect {tmp} --json", "--help", "pack --help"])
+def test_a_reader_that_leaves_early_causes_no_traceback(tmp_path, words):
+    (tmp_path / "a.png").write_bytes(b"never looked at")
+    line = f"{sys.executable} -m fastdata.cli.main {words.format(tmp=tmp_path)} | true"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr == ""
 
@@ -73,3 +75,12 @@ def test_decoders_lists_every_backend(capsys):
 def test_every_command_explains_itself(name, capsys):
     assert main([name, "--help"]) == 0
     assert f"usage: fastdata {name}" in capsys.readouterr().out
+
+
+def test_what_the_system_refuses_is_one_line_too(capsys, tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "a.csv").write_text("path\nx.png\n")
+    assert main(["pack", str(tmp_path / "a.csv"), str(tmp_path / "file" / "out.lmdb"), "--workers", "1"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("fastdata: ")
+    assert err.count("\n") == 1
