@@ -1,7 +1,7 @@
-"""A JPEG's segments: its header without a decoder, whether its data are all there, and stray bytes removed.
+"""A JPEG's segments: its header without a decoder, and whether its markers are all there.
 
-Markers and segments as in ITU-T T.81, annex B. Stray bytes between segments are skipped as libjpeg does (one warning
-there); Pillow refuses them, so ``tidy`` takes them out for it.
+Markers and segments as in ITU-T T.81, annex B. Stray bytes between segments are skipped, as libjpeg (with a warning)
+and Pillow do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastdata.errors import DecodeError, TruncatedImageError, UnsupportedImageEr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["is_sound", "read_jpeg_header", "tidy"]
+__all__ = ["is_sound", "read_jpeg_header"]
 
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RSTn, SOI: markers without a length
@@ -117,14 +117,3 @@ def is_sound(data: bytes | memoryview, header: Header) -> bool:
                     return False  # another picture begins: the end of this one is gone
         else:
             return False
-
-
-def tidy(data: bytes | memoryview) -> bytes:
-    """Return the same JPEG without stray bytes between the segments before its first scan (a copy)."""
-    parts: list[bytes | memoryview] = [data[:2]]
-    at = 2
-    for _, begin, end, _ in _segments(data):
-        parts.append(data[begin:end])
-        at = end
-    parts.append(data[at:])
-    return b"".join(parts)

@@ -16,7 +16,6 @@ from PIL import Image, JpegImagePlugin
 
 from fastdata.decoding.header import sniff
 from fastdata.decoding.header_fields import Header
-from fastdata.decoding.jpeg_markers import tidy
 from fastdata.errors import DecodeError, ImageTooLargeError, TruncatedImageError, UnsupportedImageError
 
 if TYPE_CHECKING:
@@ -117,8 +116,7 @@ def open_image(data: bytes | memoryview, header: Header | None = None) -> ImageF
     """Return an opened, not yet loaded Pillow image; raise UnsupportedImageError or whatever Pillow raises."""
     codec = header.codec if header is not None else sniff(data)
     if codec == "jpeg":
-        clean = tidy(data) if header is not None and not header.plain else data
-        return _PlainJpeg(io.BytesIO(clean))
+        return _PlainJpeg(io.BytesIO(data))
     if not len(data):
         msg = "the file holds no bytes"
         raise DecodeError(msg)

@@ -144,7 +144,7 @@ def _dismiss(jobs: queue.SimpleQueue[tuple[_Batch, int] | None], count: int) -> 
         jobs.put(None)
 
 
-def decode_position(  # noqa: PLR0913  one row of a batch is all of this
+def decode_position(
     decoder: Decoder,
     encoded: Encoded,
     geometry: Geometry,

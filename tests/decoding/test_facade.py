@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fastdata
-from fastdata.decoding.facade import BACKENDS, CAPABILITIES, batch_decoder, decode, decoder, decoders
+from fastdata.decoding.facade import BACKENDS, CAPABILITIES, backend_in_use, batch_decoder, decode, decoder, decoders
 from fastdata.errors import BackendMissingError, ImageTooLargeError, OptionError
 from fastdata.types import CODECS
 
@@ -56,6 +56,14 @@ def test_max_pixels_is_an_argument(name, jpegs, encode, make_photo):  # C025
         assert decode(data, name, max_pixels=157 * 101).shape == decode(data, name, max_pixels=None).shape
 
 
+def test_the_backend_in_use_is_named():  # C146, C158
+    there = [info.name for info in decoders() if info.installed]
+    assert backend_in_use() == ("native" if "native" in there else "simplejpeg")
+    assert backend_in_use("opencv") == "opencv"
+    with pytest.raises(OptionError):
+        backend_in_use("turbo")
+
+
 WITHOUT = """
     import sys, warnings
     warnings.simplefilter("error")
@@ -69,13 +77,14 @@ WITHOUT = """
     sys.meta_path.insert(0, Hidden())
     import io
     import fastdata
-    from fastdata.decoding.facade import batch_decoder, decoder
+    from fastdata.decoding.facade import backend_in_use, batch_decoder, decoder
     from fastdata.errors import BackendMissingError
     from PIL import Image
     buffer = io.BytesIO()
     Image.new("RGB", (8, 6), (200, 10, 10)).save(buffer, "JPEG")
     assert fastdata.decode(buffer.getvalue()).shape == (6, 8, 3)
     batch_decoder("auto", 1).close()
+    assert backend_in_use() == "pillow"
     there = {{info.name for info in fastdata.decoders() if info.installed}}
     for name in {names!r}:
         assert name not in there, name

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import struct
 import warnings
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -48,9 +50,6 @@ def test_upright_is_pillows_transpose():
 
 def write_16(mode: str, values: np.ndarray, *, interlaced: bool = False, key: bytes = b"") -> bytes:
     """A 16-bit PNG of any colour type, which Pillow cannot write: filter 0, or Adam7 by passes."""
-    import struct
-    import zlib
-
     colour = {"L": 0, "RGB": 2, "LA": 4, "RGBA": 6}[mode]
     height, width = values.shape[:2]
     passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
@@ -117,14 +116,25 @@ def test_16_bit_tiff_and_ppm(encode):  # C014
 def test_16_bit_colour_tiff_keeps_its_low_bytes():
     tags = [(256, 3, 1, 8), (257, 3, 1, 4), (258, 3, 3, 200), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, 256),
             (277, 3, 1, 3), (278, 3, 1, 4), (279, 4, 1, 8 * 4 * 6)]  # fmt: skip
-    import struct
-
     values = np.random.default_rng(0).integers(0, 65536, (4, 8, 3)).astype("<u2")
     head = b"II*\x00" + struct.pack("<IH", 8, len(tags))
     head += b"".join(struct.pack("<HHII", *tag) for tag in tags) + struct.pack("<I", 0)
     data = head.ljust(200, b"\0") + struct.pack("<HHH", 16, 16, 16)
     data = data.ljust(256, b"\0") + values.tobytes()
     assert np.array_equal(load_pixels(data).array, np.rint(values / 257))
+
+
+def test_a_warning_of_pillows_is_no_reason_to_refuse():
+    """Warnings are errors here: the file is read again in silence, and the filters are as they were."""
+    tags = [(256, 3, 1, 8), (257, 3, 1, 4), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 256),
+            (277, 3, 1, 1), (278, 3, 1, 4), (279, 4, 1, 32), (305, 2, 99, 10**6)]  # fmt: skip
+    head = b"II*\x00" + struct.pack("<IH", 8, len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    data = head.ljust(256, b"\0") + bytes(range(32))
+    with pytest.warns(UserWarning, match="Truncated"), Image.open(io.BytesIO(data)) as image:
+        image.load()
+    filters = list(warnings.filters)
+    assert np.array_equal(load_pixels(data).array[:, :, 0].ravel(), np.arange(32))
+    assert warnings.filters == filters
 
 
 def test_floats_have_no_range():
@@ -194,7 +204,7 @@ def test_which_files_can_stay_as_they_are(jpegs, encode, make_photo):
     assert load_pixels(encode(photo, "TIFF")).needs_encode
     dirty = encode(photo)
     dirty = dirty[: dirty.index(b"\xff\xdb")] + b"\x07" + dirty[dirty.index(b"\xff\xdb") :]
-    assert load_pixels(dirty).needs_encode  # Pillow alone would refuse it: C022
+    assert load_pixels(dirty).needs_encode  # C022: a strict decoder refuses it
     assert needs_encode(probe(encode(photo)), replace(PACK_PIXELS, mode="L"))
     assert not needs_encode(probe(encode(photo.convert("L"))), replace(PACK_PIXELS, mode="L"))
 
@@ -207,7 +217,7 @@ def test_max_pixels_is_an_argument_and_pillows_own_limit_is_not_touched(encode, 
             load_pixels(data, replace(PACK_PIXELS, max_pixels=19_999))
         assert load_pixels(data, replace(PACK_PIXELS, max_pixels=20_000)).array.shape == (100, 200, 3)
         assert load_pixels(data, replace(PACK_PIXELS, max_pixels=None)).array.shape == (100, 200, 3)
-        assert decode(data).shape == (100, 200, 3)
+        assert decode(data).shape == decode(data, "pillow").shape == (100, 200, 3)
     assert Image.MAX_IMAGE_PIXELS == 1000
 
 
@@ -238,9 +248,6 @@ def test_text_bombs_and_nonsense_are_decode_errors(encode, make_photo):
         with pytest.raises(DecodeError):
             load_pixels(data)
     png = encode(make_photo(), "PNG")
-    import struct
-    import zlib
-
     text = b"k\0\0" + zlib.compress(b"a" * 200_000_000, 9)
     bomb = png[:33] + struct.pack(">I", len(text)) + b"zTXt" + text + struct.pack(">I", zlib.crc32(b"zTXt" + text))
     with pytest.raises(DecodeError):

@@ -61,6 +61,18 @@ def test_any_part_of_a_resized_window_equals_the_whole(draw):
     assert abs(run(pixels, geometry) - expected).max() <= (0 if exact else 1)
 
 
+def test_any_part_by_the_box_filter_whose_edges_are_all_or_nothing():
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        size = tuple(int(n) for n in rng.integers(2, 60, 2))
+        width, height = size[0] * int(rng.integers(1, 5)) // 2 + 1, size[1] * int(rng.integers(1, 8))
+        x, y = (int(rng.integers(0, side - 1)) for side in size)
+        w, h = size[0] - x - 1, size[1] - y - 1
+        pixels = picture(width, height, 3)
+        got = run(pixels, row((0, 0, width, height), size, (x, y, w, h), interpolation="box"))
+        assert np.array_equal(got, whole(pixels, (0, 0, width, height), size, "box")[y : y + h, x : x + w])
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(20, 90), st.integers(20, 90), st.integers(8, 64), st.sampled_from(["bilinear", "bicubic"]))
 def test_resize_and_centre_crop(width, height, side, interpolation):  # C019
