@@ -16,23 +16,10 @@ namespace {
 
 constexpr int32_t kHalf = 1 << (kPrecision - 1);
 
-// One output pixel of the horizontal pass: its source bytes and, for two taps at a time, both halves of the weights.
+// The low 8 and the high 16 bits of two weights, as 16-bit numbers.
 struct Pair {
-  int32_t low, high;  // two 16-bit numbers each
+  int32_t low, high;
 };
-
-struct Plan {
-  int32_t pairs;
-};
-
-Pair* pairs_of(Plan* plan) { return reinterpret_cast<Pair*>(plan + 2); }
-const Pair* pairs_of(const Plan* plan) { return reinterpret_cast<const Pair*>(plan + 2); }
-
-int pairs_of(const Axis& axis) { return (axis.most_taps() + 1) / 2; }
-
-size_t plan_size(const Axis& axis, int) {
-  return 2 * sizeof(Plan) + static_cast<size_t>(axis.count() + 1) * pairs_of(axis) * sizeof(Pair);
-}
 
 int32_t both(int32_t first, int32_t second) {
   return static_cast<int32_t>(static_cast<uint32_t>(first & 0xffff) | static_cast<uint32_t>(second & 0xffff) << 16);
@@ -43,67 +30,120 @@ Pair pair_of(const int32_t* weight, int taps) {
   return {both(first & 255, second & 255), both(first >> 8, second >> 8)};
 }
 
-bool make_plan(const Axis& axis, int, void* memory) {
-  Plan* plan = static_cast<Plan*>(memory);
-  plan->pairs = pairs_of(axis);
-  Pair* pair = pairs_of(plan);
-  for (int i = 0; i < axis.count(); ++i) {
-    const int32_t* weight = axis.weights() + static_cast<size_t>(i) * axis.width();
-    for (int k = 0; k < plan->pairs; ++k) *pair++ = pair_of(weight + 2 * k, axis.taps()[i] - 2 * k);
+// Two neighbouring output pixels, one in each half of the registers, and up to four taps of both: where their bytes
+// begin, and the weights of taps 0 and 1, then of taps 2 and 3.
+struct alignas(32) Step {
+  int32_t weight[2][2][8];  // taps, low or high, lane
+  int32_t offset[2];
+};
+
+struct alignas(32) Plan {
+  int32_t quads;  // steps for each two output pixels
+  bool short_steps;  // no output pixel has more than two taps
+};
+
+template <typename Pointer>
+Pointer aligned(Pointer pointer) {
+  return reinterpret_cast<Pointer>((reinterpret_cast<uintptr_t>(pointer) + 31) & ~uintptr_t{31});
+}
+
+Step* steps_of(Plan* plan) { return reinterpret_cast<Step*>(plan + 1); }
+const Step* steps_of(const Plan* plan) { return reinterpret_cast<const Step*>(plan + 1); }
+
+int quads_of(const Axis& axis) { return (axis.most_taps() + 3) / 4; }
+
+size_t plan_size(const Axis& axis, int) {
+  return sizeof(Plan) + static_cast<size_t>((axis.count() + 1) / 2) * quads_of(axis) * sizeof(Step) + 32;
+}
+
+void make_half(const Axis& axis, int channels, int pixel, int quad, int half, Step& step) {
+  const bool there = pixel < axis.count();  // an odd count: the last half has weights 0
+  const int taps = there ? axis.taps()[pixel] - 4 * quad : 0;
+  const int32_t* weight = axis.weights() + static_cast<size_t>(there ? pixel : 0) * axis.width() + 4 * quad;
+  const int start = taps > 0 ? axis.starts()[pixel] - axis.source_low() + 4 * quad : 0;
+  step.offset[half] = start * channels;
+  for (int k = 0; k < 2; ++k) {
+    const Pair pair = taps > 2 * k ? pair_of(weight + 2 * k, taps - 2 * k) : Pair{0, 0};
+    std::fill_n(&step.weight[k][0][4 * half], 4, pair.low);
+    std::fill_n(&step.weight[k][1][4 * half], 4, pair.high);
   }
-  for (int k = 0; k < plan->pairs; ++k) *pair++ = {0, 0};  // one pixel more, for an odd count
+}
+
+bool make_plan(const Axis& axis, int channels, void* memory) {
+  Plan* plan = static_cast<Plan*>(aligned(memory));
+  plan->quads = quads_of(axis);
+  plan->short_steps = axis.most_taps() <= 2;
+  Step* step = steps_of(plan);
+  for (int i = 0; i < axis.count(); i += 2) {
+    for (int quad = 0; quad < plan->quads; ++quad, ++step) {
+      make_half(axis, channels, i, quad, 0, *step);
+      make_half(axis, channels, i + 1, quad, 1, *step);
+    }
+  }
   return true;
 }
 
-FASTDATA_AVX2 inline __m256i load_two(const uint8_t* first, const uint8_t* second) {
-  return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(first))),
-                                 _mm_loadl_epi64(reinterpret_cast<const __m128i*>(second)), 1);
+// Two taps of r, g, b (or of grey) side by side as 16-bit numbers, in both halves.
+template <int kChannels, int kTap>
+FASTDATA_AVX2 inline __m256i choose() {
+  constexpr char a = kTap * kChannels, b = a + kChannels;
+  const __m128i half = kChannels == 3 ? _mm_setr_epi8(a, -1, b, -1, a + 1, -1, b + 1, -1, a + 2, -1, b + 2, -1, -1, -1, -1, -1)
+                                      : _mm_setr_epi8(a, -1, b, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+  return _mm256_broadcastsi128_si256(half);
 }
 
-FASTDATA_AVX2 inline __m256i spread_two(int32_t first, int32_t second) {
-  return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi32(first)), _mm_set1_epi32(second), 1);
+FASTDATA_AVX2 inline __m256i weights_at(const int32_t (&weight)[8]) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(weight));
 }
 
-// Two output pixels at a time, one in each half of the register; lanes r, g, b and one that is not used.
-template <int kChannels>
-FASTDATA_AVX2 void horizontal(const uint8_t* source, uint8_t* target, const Axis& axis, const Plan* plan) {
-  const __m256i choose =
-      kChannels == 3
-          ? _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 0, -1, 3, -1, 1, -1, 4, -1, 2, -1,
-                             5, -1, -1, -1, -1, -1)
-          : _mm256_setr_epi8(0, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, -1, 1, -1, -1, -1, -1, -1,
-                             -1, -1, -1, -1, -1, -1, -1, -1);
-  const Pair* pair = pairs_of(plan);
-  const int count = axis.count(), pairs = plan->pairs;
-  for (int i = 0; i < count; i += 2, pair += 2 * pairs) {
-    const int next = std::min(i + 1, count - 1);
-    const uint8_t* first = source + static_cast<ptrdiff_t>(axis.starts()[i] - axis.source_low()) * kChannels;
-    const uint8_t* second = source + static_cast<ptrdiff_t>(axis.starts()[next] - axis.source_low()) * kChannels;
-    __m256i low = _mm256_set1_epi32(kHalf), high = _mm256_setzero_si256();
-    for (int k = 0; k < pairs; ++k) {
-      // A pixel with fewer taps than the longest has weights 0 there, and reads what lies behind: nearer than kSlack.
-      const int step = 2 * k * kChannels;
-      const int first_step = std::min(step, std::max(axis.taps()[i] - 1, 0) * kChannels);
-      const int second_step = std::min(step, std::max(axis.taps()[next] - 1, 0) * kChannels);
-      const __m256i pixels = _mm256_shuffle_epi8(load_two(first + first_step, second + second_step), choose);
-      low = _mm256_add_epi32(low, _mm256_madd_epi16(pixels, spread_two(pair[k].low, pair[pairs + k].low)));
-      high = _mm256_add_epi32(high, _mm256_madd_epi16(pixels, spread_two(pair[k].high, pair[pairs + k].high)));
+template <int kChannels, bool kShort, int kRows>
+FASTDATA_AVX2 void horizontal(const uint8_t* const* sources, uint8_t* const* targets, int count, const Plan* plan) {
+  const __m256i first_two = choose<kChannels, 0>(), last_two = choose<kChannels, 2>();
+  const Step* step = steps_of(plan);
+  for (int i = 0; i < count; i += 2) {
+    __m256i low[kRows], high[kRows];
+    for (int row = 0; row < kRows; ++row) low[row] = _mm256_set1_epi32(kHalf), high[row] = _mm256_setzero_si256();
+    for (int quad = 0; quad < plan->quads; ++quad, ++step) {
+      for (int row = 0; row < kRows; ++row) {
+        const auto* a = reinterpret_cast<const __m128i*>(sources[row] + step->offset[0]);
+        const auto* b = reinterpret_cast<const __m128i*>(sources[row] + step->offset[1]);
+        const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(a)), _mm_loadu_si128(b), 1);
+        const __m256i front = _mm256_shuffle_epi8(bytes, first_two);
+        low[row] = _mm256_add_epi32(low[row], _mm256_madd_epi16(front, weights_at(step->weight[0][0])));
+        high[row] = _mm256_add_epi32(high[row], _mm256_madd_epi16(front, weights_at(step->weight[0][1])));
+        if (kShort) continue;
+        const __m256i back = _mm256_shuffle_epi8(bytes, last_two);
+        low[row] = _mm256_add_epi32(low[row], _mm256_madd_epi16(back, weights_at(step->weight[1][0])));
+        high[row] = _mm256_add_epi32(high[row], _mm256_madd_epi16(back, weights_at(step->weight[1][1])));
+      }
     }
-    const __m256i sum = _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(high, 8), low), kPrecision);
-    const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(sum, sum), sum);
-    const uint32_t a = static_cast<uint32_t>(_mm256_extract_epi32(bytes, 0));
-    const uint32_t b = static_cast<uint32_t>(_mm256_extract_epi32(bytes, 4));
-    std::memcpy(target + i * kChannels, &a, 4);
-    std::memcpy(target + (i + 1) * kChannels, &b, 4);
+    for (int row = 0; row < kRows; ++row) {
+      const __m256i sum = _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(high[row], 8), low[row]), kPrecision);
+      const __m256i out = _mm256_packus_epi16(_mm256_packs_epi32(sum, sum), sum);
+      const int32_t first = _mm256_extract_epi32(out, 0), second = _mm256_extract_epi32(out, 4);
+      std::memcpy(targets[row] + i * kChannels, &first, 4);
+      std::memcpy(targets[row] + (i + 1) * kChannels, &second, 4);
+    }
   }
 }
 
-void horizontal_any(const uint8_t* const* sources, uint8_t* const* targets, int count, const Axis& axis, int channels,
+template <int kChannels, int kRows>
+void horizontal_rows(const uint8_t* const* sources, uint8_t* const* targets, int count, const Plan* plan) {
+  plan->short_steps ? horizontal<kChannels, true, kRows>(sources, targets, count, plan)
+                    : horizontal<kChannels, false, kRows>(sources, targets, count, plan);
+}
+
+void horizontal_any(const uint8_t* const* sources, uint8_t* const* targets, int rows, const Axis& axis, int channels,
                     const void* memory) {
-  const Plan* plan = static_cast<const Plan*>(memory);
-  for (int i = 0; i < count; ++i) {
-    channels == 1 ? horizontal<1>(sources[i], targets[i], axis, plan) : horizontal<3>(sources[i], targets[i], axis, plan);
+  const Plan* plan = static_cast<const Plan*>(aligned(memory));
+  int row = 0;
+  for (; row + 2 <= rows; row += 2) {
+    channels == 1 ? horizontal_rows<1, 2>(sources + row, targets + row, axis.count(), plan)
+                  : horizontal_rows<3, 2>(sources + row, targets + row, axis.count(), plan);
   }
+  if (row == rows) return;
+  channels == 1 ? horizontal_rows<1, 1>(sources + row, targets + row, axis.count(), plan)
+                : horizontal_rows<3, 1>(sources + row, targets + row, axis.count(), plan);
 }
 
 FASTDATA_AVX2 inline __m256i load(const uint8_t* row) {
