@@ -63,10 +63,11 @@ def pack(
 
     options: those of PackOptions. manifest: pack what this CSV, TSV or JSONL file lists, its paths relative to the
     folder ``src`` (None: to its own); a manifest may be ``src`` itself, too. executor: runs the work instead of
-    processes of ours (its functions and arguments are picklable); it is not shut down. progress: called in this thread
-    after each sample. Order, keys and bytes do not depend on workers or executor. The pack appears under its name only
-    when it is whole; nothing is written to ``src``. Raises OptionError, StoreError for the source, and PackError;
-    skipped files are named beside the pack, in ``dst.report.jsonl``, when too many of them end the run, too.
+    processes of ours; its functions and arguments are picklable, workers * 4 images are in flight, and it stays open.
+    progress: called in this thread after each sample. Order, keys and bytes do not depend on workers or executor. The
+    pack appears under its name only when it is whole; nothing is written to ``src``. Raises OptionError, StoreError
+    for the source, and PackError; skipped files are named beside the pack, in ``dst.report.jsonl``, when too many of
+    them end the run, too.
     """
     chosen = _options(options)
     name = str(dst)

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 from PIL import Image
 
 from fastdata.converters.content import record_digest
@@ -23,6 +24,8 @@ from fastdata.types import Field, Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from fastdata.converters.options import PackOptions
     from fastdata.converters.sources import Row, Value
@@ -71,28 +74,32 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
     data = _read(image)
     drawn = _drawn(data, image, row, options, quick)
     header, picture = drawn.header, drawn.picture
-    kept = options.codec == "keep" and not drawn.changed
-    if kept:
+    if picture is None:
         codec, stored = header.codec, data
     else:
         codec = "jpeg" if options.codec == "keep" else options.codec
         stored = encode(picture, codec, options)
     fields = Field("image", codec, stored), *(Field(v.name, v.codec, _read(v)) for v in others)
-    record = Record(row.key, fields, row.label, *picture.size, row.extras)
-    box = options.box
-    smaller = box is not None and not options.upscale and _below(picture.size, box, options)
+    record = Record(row.key, fields, row.label, *drawn.size, row.extras)
     return Packed(
-        record, record_digest(record), len(data), channel_sums(picture), _differences(header, options), smaller, kept
+        record,
+        record_digest(record),
+        len(data),
+        drawn.sums,
+        _differences(header, options),
+        smaller=_is_below(drawn.size, options),
+        kept=picture is None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A picture as it goes into the pack, and whether the source's bytes would show another one."""
+    """A picture as it goes into the pack: None where the source's bytes are it. size is (width, height)."""
 
     header: Header
-    picture: Image.Image
-    changed: bool
+    size: tuple[int, int]
+    sums: ChannelSums
+    picture: Image.Image | None
 
 
 def _drawn(data: bytes, image: Value, row: Row, options: PackOptions, quick: QuickResizer) -> _Drawn:
@@ -100,13 +107,19 @@ def _drawn(data: bytes, image: Value, row: Row, options: PackOptions, quick: Qui
         header = probe(data)
         placement = place(header.width, header.height, options)
         if placement.size != (header.width, header.height):
-            resized = quick.resized(data, header, placement.size)
-            if resized is not None:
-                return _Drawn(header, resample(resized, placement, options), changed=True)
-    header, picture, needs_encode = _load(data, image, row, options)
-    placement = place(*picture.size, options)
-    resized = resample(picture, placement, options)
-    return _Drawn(header, resized, needs_encode or resized is not picture)
+            picture = quick.resized(data, header, placement.size)
+            if picture is not None:
+                picture = resample(picture, placement, options)
+                return _Drawn(header, picture.size, channel_sums(picture), picture)
+    header, pixels, needs_encode = _load(data, image, row, options)
+    height, width, channels = pixels.shape
+    placement = place(width, height, options)
+    if options.codec == "keep" and not needs_encode and not placement.changes(width, height):
+        return _Drawn(header, (width, height), channel_sums(pixels), None)
+    picture = Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels)
+    del pixels
+    picture = resample(picture, placement, options)
+    return _Drawn(header, picture.size, channel_sums(picture), picture)
 
 
 def _read(value: Value) -> bytes:
@@ -123,21 +136,19 @@ def _read(value: Value) -> bytes:
     return data
 
 
-def _load(data: bytes, image: Value, row: Row, options: PackOptions) -> tuple[Header, Image.Image, bool]:
-    """Return what the file says of itself, its picture in the pack's mode, wholly decoded, and if its bytes show it."""
+def _load(data: bytes, image: Value, row: Row, options: PackOptions) -> tuple[Header, NDArray[np.uint8], bool]:
+    """Return what the file says, its whole picture in the pack's mode (uint8 HWC), and whether its bytes show less."""
     if image.codec != "raw":
         pixels = load_pixels(data, options.policy)
-        array = pixels.array
-        return pixels.header, Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array), pixels.needs_encode
+        return pixels.header, pixels.array, pixels.needs_encode
     width, height = row.width, row.height
     channels = len(data) // max(1, width * height)
     if channels not in {1, 3} or len(data) != width * height * channels:
         msg = f"{len(data)} bytes of raw pixels are no picture of {width} x {height} with 1 or 3 channels"
         raise StoreFormatError(msg)
     picture = Image.frombytes("RGB" if channels == 3 else "L", (width, height), data)  # noqa: PLR2004  R, G, B
-    return (
-        Header("raw", width, height, channels=channels), picture.convert(options.mode), picture.mode != options.mode,
-    )  # fmt: skip
+    array = np.asarray(picture.convert(options.mode)).reshape(height, width, len(options.mode))
+    return Header("raw", width, height, channels=channels), array, picture.mode != options.mode
 
 
 def _differences(header: Header, options: PackOptions) -> tuple[str, ...]:
@@ -151,8 +162,9 @@ def _differences(header: Header, options: PackOptions) -> tuple[str, ...]:
     return tuple(causes)
 
 
-def _below(size: tuple[int, int], box: tuple[int, int], options: PackOptions) -> bool:
-    if options.resize_mode == "pad":
+def _is_below(size: tuple[int, int], options: PackOptions) -> bool:
+    box = options.box
+    if box is None or options.upscale or options.resize_mode == "pad":
         return False
     if options.resize_mode == "shorter":
         return min(size) < box[0]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +16,6 @@ from PIL import Image
 
 from fastdata.cli.main import main
 from fastdata.stores.opener import open_store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -166,6 +163,22 @@ def test_ctrl_c_leaves_nothing(many, tmp_path, ending):
     assert child.returncode == 130
     assert err == "fastdata: interrupted\n"
     assert [p.name for p in tmp_path.iterdir()] == ["many"]
+
+
+def test_a_worker_that_is_killed_ends_the_run_and_is_explained(many, tmp_path):
+    child = start("pack", many, tmp_path / "out.lmdb", "--resize", "64", "--workers", "2")
+    until_partial(tmp_path, "out.lmdb")
+    workers = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+    assert len(workers) == 2
+    os.kill(int(workers[0]), signal.SIGKILL)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 1
+    assert "SIGKILL" in err
+    assert "--workers 1" in err
+    assert str(many) in err
+    assert err.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["many"]
+    assert not Path(f"/proc/{workers[1]}").exists()
 
 
 def test_a_killed_run_leaves_nothing_that_looks_whole(many, tmp_path, capsys):  # C041 C047
