@@ -75,6 +75,7 @@ def pack(
         source = open_source(src, manifest)
         stack.callback(source.close)
         _keep_apart(source, name)
+        _refuse_further_pictures(source, chosen)
         order = order_of(len(source), chosen)
         workers = min(chosen.workers or usable_cores(), max(1, len(order)))
         if executor is None and workers > 1:
@@ -108,6 +109,14 @@ def _keep_apart(source: Source, dst: str) -> None:
         if shard or target == place or target in place.parents or place in target.parents:
             msg = f"the destination {dst} lies in the source {name}, or holds it: nothing is written there"
             raise OptionError(msg)
+
+
+def _refuse_further_pictures(source: Source, options: PackOptions) -> None:
+    """Raise OptionError where the image would be resized and a mask or a second view of it would not."""
+    names = source.further_pictures() if options.resize is not None else []
+    if names:
+        msg = f"field {names[0]!r} of the source is a picture, too, and would keep its size: pack without resize"
+        raise OptionError(msg)
 
 
 def _is_shard(pattern: ShardPattern, name: str) -> bool:

@@ -13,7 +13,7 @@ from fastdata.errors import OptionError, StoreNotFoundError
 from fastdata.philox import words
 from fastdata.stores.opener import open_store
 from fastdata.stores.store import Store
-from fastdata.types import CODECS
+from fastdata.types import CODEC_IDS, CODECS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["Row", "Source", "Value", "open_source", "order_of"]
 
 _PARTS = 4096  # files of a source that a destination is compared with: all shards of a set; of a manifest, the first
+_PICTURES = [
+    CODEC_IDS[name] for name in ("jpeg", "png", "webp", "bmp", "raw", "gif", "tiff", "avif", "heic", "jxl", "jp2")
+]
 _BLOCK = 1 << 20  # rows whose draws are made at once
 
 
@@ -76,6 +79,15 @@ class Source:
         for store in self.stores:
             places.extend([store.path] if os.path.isdir(store.path) else [store.path, *store.parts[:_PARTS]])  # noqa: PTH112
         return [*places, *map(str, self._folders)]
+
+    def further_pictures(self) -> list[str]:
+        """Return the names of the fields, the image apart, that hold pictures, too (masks, second views)."""
+        names = set()
+        for store in self.stores:
+            for name, column in store.index.fields.items():
+                if name != "image" and np.isin(column.codec[column.length >= 0], _PICTURES).any():
+                    names.add(name)
+        return sorted(names)
 
     @property
     def ignored(self) -> dict[str, int]:

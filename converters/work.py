@@ -17,7 +17,7 @@ from fastdata.converters.resizing import place, resample
 from fastdata.converters.statistics import ChannelSums, channel_sums
 from fastdata.decoding.header import Header, probe
 from fastdata.decoding.pixels import load_pixels
-from fastdata.errors import ChecksumError, OptionError, StoreFormatError
+from fastdata.errors import ChecksumError, StoreFormatError
 from fastdata.stores.file_reader import FileReader
 from fastdata.stores.reader import PreadReader
 from fastdata.types import Field, Record
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from fastdata.converters.sources import Row, Value
 
 __all__ = ["Packed", "pack_rows"]
-
-_PICTURES = frozenset({"jpeg", "png", "webp", "bmp", "raw", "gif", "tiff", "avif", "heic", "jxl", "jp2"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,6 @@ def _attempt(row: Row, options: PackOptions, quick: QuickResizer) -> Packed | Sk
 
 def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
     image, *others = row.values
-    _refuse_other_pictures(others, options)
     data = _read(image)
     drawn = _drawn(data, image, row, options, quick)
     header, picture = drawn.header, drawn.picture
@@ -171,12 +168,3 @@ def _is_below(size: tuple[int, int], options: PackOptions) -> bool:
     if options.resize_mode == "longer":
         return max(size) < box[0]
     return size != box
-
-
-def _refuse_other_pictures(others: Sequence[Value], options: PackOptions) -> None:
-    if options.resize is None:
-        return
-    for value in others:
-        if value.codec in _PICTURES:
-            msg = f"field {value.name!r} is a picture, too, which resizing would leave behind: pack without resize"
-            raise OptionError(msg)

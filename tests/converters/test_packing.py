@@ -335,3 +335,45 @@ def test_the_report_speaks_and_counts(tree, tmp_path):
     assert facts["samples"] == 12
     assert facts["bytes_in"] == sum(p.stat().st_size for p in tree.rglob("*.*")) == facts["bytes_out"]
     assert facts["images_per_second"] > 0
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_further_fields_ride_along_and_are_never_left_at_another_size(maker, tmp_path, ending):
+    from fastdata.converters.writers import open_writer
+    from fastdata.types import Field, Record
+
+    png = maker.encoded(maker.picture(1), "PNG")
+    fields = Field("image", "png", png), Field("caption", "text", b"a cat"), Field("mask", "png", png)
+    writer = open_writer(tmp_path / "a.lmdb")
+    writer.write(Record("x", fields, 3, 64, 48, {"by": "me"}))
+    writer.finish({})
+    pack(tmp_path / "a.lmdb", tmp_path / f"b{ending}", workers=1)
+    with open_store(tmp_path / f"b{ending}") as store:
+        assert bytes(store.read(0, "mask")) == png
+        assert bytes(store.read(0, "caption")) == b"a cat"
+        assert (store.label(0), store.extras(0)) == (3, {"by": "me"})
+    with pytest.raises(OptionError, match="mask"):
+        pack(tmp_path / "a.lmdb", tmp_path / "c.lmdb", workers=1, resize=16)
+
+
+def test_labels_that_cannot_be_merged_are_refused(maker, tmp_path):
+    maker.put("one/bee/x.png")
+    maker.put("two/x.png")
+    (maker.root / "two/list.csv").write_text("path,label\nx.png,7\n")
+    with pytest.raises(OptionError, match="class names"):
+        pack([maker.root / "one", maker.root / "two/list.csv"], tmp_path / "out.lmdb", workers=1)
+
+
+def test_a_file_that_may_not_be_read_is_named(tree, tmp_path, monkeypatch):
+    from fastdata.stores import file_reader
+
+    real = file_reader.FileReader.view
+
+    def view(self, part, offset, length):
+        if self._paths[part].endswith("ant/0.jpg"):
+            raise PermissionError(13, "Permission denied", self._paths[part])
+        return real(self, part, offset, length)
+
+    monkeypatch.setattr(file_reader.FileReader, "view", view)
+    report = pack(tree, tmp_path / "out.lmdb", workers=1, max_errors=0.5)
+    assert ["Permission denied" in s.reason for s in report.skipped] == [True]
