@@ -107,6 +107,7 @@ def test_a_second_picture_behind_a_lost_end_is_not_sound(jpegs):
     assert is_sound(first + second, probe(first))
     assert not is_sound(first[:-2] + second, probe(first))
     assert not is_sound(first[:-2] + second[2:], probe(first))
+    assert not is_sound(first[:-2] + second[second.index(b"\xff\xc4") :], probe(first))  # its SOF is lost, too
 
 
 @settings(max_examples=300, deadline=None)
