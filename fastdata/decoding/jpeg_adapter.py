@@ -76,10 +76,6 @@ class AdaptedDecoder:
         """Return uint8 HWC, C-contiguous, own memory; raise DecodeError."""
         header = probe(data)
         check_pixels(header, self.max_pixels)
-        return self.decode_probed(data, header, mode)
-
-    def decode_probed(self, data: bytes | memoryview, header: Header, mode: Mode) -> NDArray[np.uint8]:
-        """Return the same where the header was read, and found not too large, before."""
         if self._takes(data, header):
             try:
                 pixels = self._decode(data, header)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from fastdata.decoding.facade import decoder
 from fastdata.decoding.header import probe
 from fastdata.decoding.jpeg_adapter import is_usual_jpeg
 from fastdata.decoding.pillow_arrays import own_array
 from fastdata.decoding.pillow_decoder import convert
 from fastdata.decoding.pillow_files import check_pixels, guarded, open_image
-from fastdata.decoding.simplejpeg_decoder import make_decoder
 from fastdata.decoding.wide_pixels import load_wide
 from fastdata.types import PACK_PIXELS
 
@@ -52,7 +52,7 @@ def load_pixels(data: bytes | memoryview, policy: PixelPolicy = PACK_PIXELS) -> 
     header = probe(data)
     check_pixels(header, policy.max_pixels)
     if is_usual_jpeg(data, header):
-        array = make_decoder().decode_probed(data, header, policy.mode)
+        array = decoder("auto", max_pixels=None)(data, policy.mode)  # all backends give the same pixels of these
     else:
         array = guarded(lambda: _by_pillow(data, header, policy), f"{header.codec} of {len(data)} bytes", header.pixels)
     if policy.orientation == "apply":

@@ -85,6 +85,8 @@ WITHOUT = """
     buffer = io.BytesIO()
     Image.new("RGB", (8, 6), (200, 10, 10)).save(buffer, "JPEG")
     assert fastdata.decode(buffer.getvalue()).shape == (6, 8, 3)
+    from fastdata.decoding.pixels import load_pixels
+    assert load_pixels(buffer.getvalue()).array.shape == (6, 8, 3)
     batch_decoder("auto", 1).close()
     assert backend_in_use() == "pillow"
     there = {{info.name for info in fastdata.decoders() if info.installed}}
