@@ -519,3 +519,26 @@ def test_a_page_shared_by_all_is_no_bomb(tmp_path):
     path.write_bytes(data)
     with pytest.raises(StoreFormatError, match=r"circle|other pages"):
         open_store(path)
+
+
+def test_a_node_that_claims_too_much_is_refused(tmp_path):
+    path = _foreign(tmp_path / "f.lmdb", {b"a": _jpeg(1), b"b": JPEG + bytes(9000)})
+    data = path.read_bytes()
+    root = LmdbFile(str(path)).main.root
+    for slot, says in ((0, "beyond its page"), (1, "beyond the last page")):
+        node = root * 4096 + int.from_bytes(data[root * 4096 + 16 + 2 * slot :][:2], "little")
+        changed = bytearray(data)
+        changed[node : node + 4] = b"\xff\xff\xff\xff"  # the value's size
+        path.write_bytes(changed)
+        with pytest.raises(StoreFormatError, match=says):
+            open_store(path)
+
+
+def test_a_foreign_file_cut_inside_a_value_is_refused(tmp_path):  # C053
+    path = _foreign(tmp_path / "f.lmdb", {b"a": _jpeg(1), b"b": JPEG + bytes(90_000)})
+    file = LmdbFile(str(path))
+    entries = file.entries(file.main)
+    data = path.read_bytes()
+    path.write_bytes(data[: max(int(entries.offset[1]) + 8000, (file.main.root + 1) * 4096)])
+    with pytest.raises(TruncatedStoreError, match="shorter than its header says"):
+        open_store(path)
