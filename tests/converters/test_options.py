@@ -47,7 +47,7 @@ def test_pack_names_the_options_it_has(tmp_path):
 
 def test_options_travel_to_workers_and_into_the_pack():
     options = PackOptions(resize=(3, 4), resize_mode="crop", workers=7, overwrite=True)
-    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301  our own bytes
+    assert pickle.loads(pickle.dumps(options)) == options
     facts = json.loads(json.dumps(options.facts()))
     assert facts["resize"] == [3, 4]
     assert not {"workers", "overwrite", "max_errors", "on_error"} & set(facts)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -47,8 +48,8 @@ def test_a_library_that_prints_does_not_disturb(capfd):
 
 def test_a_worker_that_dies_fails_its_task_and_says_how():
     with WorkerPool(1) as pool:
-        with pytest.raises(WorkerDiedError, match="SIGABRT"):
-            pool.submit(os.abort).result()
+        with pytest.raises(WorkerDiedError, match="SIGKILL"):
+            pool.submit(signal.raise_signal, signal.SIGKILL).result()
         with pytest.raises(WorkerDiedError):
             pool.submit(math.sqrt, 4).result()
 
@@ -140,8 +141,8 @@ def test_an_interrupt_while_children_are_forked_stays_with_the_parent():
         "signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))\n"
         "count = 0\n"
         "signal.signal(signal.SIGINT, lambda *_: globals().__setitem__('count', count + 1))\n"
-        "for _ in range(5):\n"
-        "    with WorkerPool(4) as pool:\n"
+        "for _ in range(3):\n"
+        "    with WorkerPool(2) as pool:\n"
         "        assert [f.result() for f in [pool.submit(math.sqrt, 4) for _ in range(8)]] == [2.0] * 8\n"
         "signal.setitimer(signal.ITIMER_REAL, 0)\n"
         "print('ok', count > 0)\n"
