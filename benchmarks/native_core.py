@@ -144,6 +144,40 @@ def candidates(blobs: list[bytes]) -> dict[str, Callable[[], object]]:
     return made
 
 
+def camera_candidates(folder: Path) -> tuple[dict[str, Callable[[], object]], int]:
+    """Return random 512 x 512 crops of large photographs, with and without restart rows, and their whole decode."""
+    draw, side = random.Random(2), 512  # noqa: S311  a fixed choice
+    plain, sliced, sizes = [], [], []
+    for file in sorted(folder.rglob("*.jpg")):
+        image = Image.open(file).convert("RGB")
+        for blobs, options in ((plain, {}), (sliced, {"restart_marker_rows": 1})):
+            stream = io.BytesIO()
+            image.save(stream, "JPEG", quality=QUALITY, **options)
+            blobs.append(stream.getvalue())
+        sizes.append(image.size)
+    corners = [(draw.randint(0, w - side), draw.randint(0, h - side)) for w, h in sizes]
+    box = np.array([(x, y, x + side, y + side) for x, y in corners], np.int32)
+    n = len(sizes)
+    where = Geometry(
+        box=box, window=box.astype(np.float64), size=np.full((n, 2), side, np.int32),
+        rect=np.tile(np.array([0, 0, side, side], np.int32), (n, 1)), hflip=np.zeros(n, np.bool_),
+        vflip=np.zeros(n, np.bool_),
+    )  # fmt: skip
+    out = np.empty((n, side, side, 3), np.uint8)
+    arrays = [np.empty((height, width, 3), np.uint8) for width, height in sizes]
+    pool = NativeBatchDecoder(1)
+    with_rows, without = encoded(sliced, sizes, "jpeg"), encoded(plain, sizes, "jpeg")
+    return {
+        "camera photograph, whole (core)": lambda: [
+            _native.decode_whole(np.frombuffer(blob, np.uint8), array)
+            for blob, array in zip(plain, arrays, strict=True)
+        ],
+        "camera photograph, whole (simplejpeg)": lambda: [simplejpeg.decode_jpeg(blob) for blob in plain] and None,
+        "512 x 512 of it, ordinary JPEG": lambda: pool.decode_batch(without, where, out),
+        "512 x 512 of it, restart rows": lambda: pool.decode_batch(with_rows, where, out),
+    }, n
+
+
 def measure(made: dict[str, Callable[[], object]], counts: dict[str, int], rounds: int) -> list[dict[str, object]]:
     """Run every candidate ``rounds`` times, interleaved; return medians."""
     times: dict[str, list[float]] = {name: [] for name in made}
@@ -171,6 +205,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, required=True, help="a folder with JPEG photographs")
+    parser.add_argument("--camera", type=Path, default=None, help="a folder with photographs of several megapixels")
     parser.add_argument("--images", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, default=None)
@@ -178,6 +213,10 @@ def main() -> None:
     blobs = packed(options.photos, options.images)
     made = candidates(blobs)
     counts = {name: 64 if "256 -> 224" in name or "raw" in name else len(blobs) for name in made}
+    if options.camera:
+        more, count = camera_candidates(options.camera)
+        made |= more
+        counts |= dict.fromkeys(more, count)
     rows = measure(made, counts, options.rounds)
     print(f"{len(blobs)} photographs, shorter side {SIDE}, q{QUALITY}; RandomResizedCrop({OUT}); CPU time, medians")
     for row in rows:

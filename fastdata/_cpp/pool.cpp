@@ -1,5 +1,6 @@
 #include "pool.hpp"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,15 @@ struct Pool::State {
   std::deque<Task*> queue;  // front first; a task leaves it when its last image is taken
   bool stopping = false;
   std::vector<std::thread> threads;
+
+  void end() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      stopping = true;
+    }
+    wake.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
 };
 
 namespace {
@@ -39,8 +49,18 @@ Status decode_one(Scratch& scratch, const Batch& b, int64_t i, char* message) {
 
 }  // namespace
 
-Pool::Pool(int threads, const Kernels& kernels)
-    : threads_(std::max(threads, 1)), kernels_(kernels), gate_(std::make_unique<std::mutex>()) {}
+void ForkSafeLock::lock() noexcept {
+  const pid_t process = getpid();
+  for (;;) {
+    pid_t holder = 0;
+    if (holder_.compare_exchange_weak(holder, process, std::memory_order_acquire)) return;
+    const bool dead = holder != 0 && holder != process;
+    if (dead && holder_.compare_exchange_weak(holder, process, std::memory_order_acquire)) return;
+    sched_yield();
+  }
+}
+
+Pool::Pool(int threads, const Kernels& kernels) : threads_(std::max(threads, 1)), kernels_(kernels) {}
 
 Pool::~Pool() { stop(); }
 
@@ -62,35 +82,27 @@ void Pool::work(std::shared_ptr<State> state, const Kernels& kernels) {
   }
 }
 
+std::shared_ptr<Pool::State> Pool::start() const {
+  auto state = std::make_shared<State>();
+  try {
+    for (int i = 0; i < threads_; ++i) state->threads.emplace_back(work, state, std::cref(kernels_));
+  } catch (...) {
+    state->end();
+    throw;
+  }
+  return state;
+}
+
 std::shared_ptr<Pool::State> Pool::living_state() {
+  std::lock_guard<ForkSafeLock> guard(lock_);
   if (process_ != getpid()) {
-    // First use, or a child after a fork: locks and threads of the parent's state mean nothing here. The state is left
-    // (never destroyed: its threads cannot be joined, and its mutex may be held by nobody who lives).
-    if (process_ != 0) {
-      new std::shared_ptr<State>(std::move(state_));
-      gate_.release();
-      gate_ = std::make_unique<std::mutex>();
-    }
-    state_.reset();
+    // First use, or a child after a fork: the parent's state is left as it is (never destroyed: its threads do not exist
+    // here, and nobody may be left who unlocks its mutex).
+    state_ = nullptr;
     process_ = getpid();
   }
-  std::lock_guard<std::mutex> guard(*gate_);
-  if (!state_) {
-    auto state = std::make_shared<State>();
-    try {
-      for (int i = 0; i < threads_; ++i) state->threads.emplace_back(work, state, std::cref(kernels_));
-    } catch (...) {
-      {
-        std::lock_guard<std::mutex> lock(state->mutex);
-        state->stopping = true;
-      }
-      state->wake.notify_all();
-      for (std::thread& thread : state->threads) thread.join();
-      throw;
-    }
-    state_ = std::move(state);
-  }
-  return state_;
+  if (!state_) state_ = new std::shared_ptr<State>(start());
+  return *state_;
 }
 
 std::vector<Failure> Pool::run(const Batch& batch) {
@@ -113,23 +125,15 @@ std::vector<Failure> Pool::run(const Batch& batch) {
 }
 
 void Pool::stop() {
-  if (process_ != getpid()) {
-    if (process_ != 0) new std::shared_ptr<State>(std::move(state_));  // a forked child: nothing of this is ours
-    return;
-  }
-  std::shared_ptr<State> state;
+  std::shared_ptr<State>* ended = nullptr;
   {
-    std::lock_guard<std::mutex> guard(*gate_);
-    state = std::move(state_);
-    state_.reset();
+    std::lock_guard<ForkSafeLock> guard(lock_);
+    if (process_ == getpid()) ended = state_;
+    state_ = nullptr;
   }
-  if (!state) return;
-  {
-    std::lock_guard<std::mutex> lock(state->mutex);
-    state->stopping = true;
-  }
-  state->wake.notify_all();
-  for (std::thread& thread : state->threads) thread.join();
+  if (!ended) return;
+  (*ended)->end();
+  delete ended;
 }
 
 }  // namespace fastdata

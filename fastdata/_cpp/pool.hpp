@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -40,6 +41,17 @@ struct Batch {
   Output out;
 };
 
+// A lock that a forked child can take although a thread of its parent held it at the fork: whoever holds it is written
+// down as a process, and a holder of another process is none. For short sections; waiting is by yielding.
+class ForkSafeLock {
+ public:
+  void lock() noexcept;
+  void unlock() noexcept { holder_.store(0, std::memory_order_release); }
+
+ private:
+  std::atomic<pid_t> holder_{0};
+};
+
 // Owns its threads. They start with the first batch, end with stop() or the destructor (which join them), and start
 // again when a batch comes after stop(). In a child made by fork() the parent's threads do not exist: the child starts
 // its own with its first batch and leaves the parent's state alone.
@@ -62,13 +74,15 @@ class Pool {
   struct Task;
   struct State;
   std::shared_ptr<State> living_state();
+  std::shared_ptr<State> start() const;
   static void work(std::shared_ptr<State> state, const Kernels& kernels);
 
   const int threads_;
   const Kernels& kernels_;
-  pid_t process_ = 0;
-  std::unique_ptr<std::mutex> gate_;  // guards state_ and process_
-  std::shared_ptr<State> state_;
+  ForkSafeLock lock_;  // guards the two below
+  pid_t process_ = 0;  // whose threads state_ has
+  // On the heap and changed by one store, so that a child forked in between finds the one or the other.
+  std::shared_ptr<State>* state_ = nullptr;
 };
 
 }  // namespace fastdata
