@@ -51,4 +51,4 @@ def words(seed: int, epoch: int, positions: NDArray[np.int64], count: int, strea
 
 def uniforms(seed: int, epoch: int, positions: NDArray[np.int64], count: int, stream: int = 0) -> NDArray[np.float64]:
     """Return ``count`` uniform draws of [0, 1) for each position: float64 (n, count), 32 bits each."""
-    return words(seed, epoch, positions, count, stream) * 2.0**-32
+    return words(seed, epoch, positions, count, stream) * np.float64(2.0**-32)

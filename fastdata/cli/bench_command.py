@@ -62,36 +62,53 @@ def run(args: argparse.Namespace) -> int:
 
 def _text(report: dict[str, Any]) -> str:
     machine = report["machine"]
-    lines = [f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}"]
-    if report["what"] == "decode":
-        lines.append(
-            f"{report['images']} images of {report['megapixels_each']:.2f} MP, {report['kilobytes_each']:.0f} kB, "
-            f"{report['rounds']} interleaved rounds, medians"
-        )
-        head = ("backend", "threads", "images/s", "MB/s", "MP/s", "x Pillow", "max diff", "mean diff", "refused")
-        rows = [
-            (
-                f"{row['backend']} {row['version']}", f"{row['threads']}", f"{row['images_per_second']:.0f}",
-                f"{row['megabytes_per_second']:.1f}", f"{row['megapixels_per_second']:.1f}",
-                f"{row['ratio_to_pillow']:.2f}", f"{row['largest_difference']}", f"{row['mean_difference']:.3f}",
-                f"{len(row['refused'])}",
-            )
-            for row in report["rows"]
-        ]  # fmt: skip
-    else:
-        setting, pack = report["setting"], report["pack"]
-        lines.append(
-            f"{pack['samples']} images ({pack['kind']}), RandomResizedCrop({setting['size']}) + flip, uint8 batches of "
-            f"{setting['batch_size']}, {setting['workers']} workers, {setting['rounds']} interleaved rounds, medians"
-        )
-        head = ("loader", "images/s", "x torchvision", "spread")
-        rows = [
-            (
-                row["loader"], f"{row['images_per_second']:.0f}",
-                f"{row['ratio_to_torchvision']:.2f}" if row["ratio_to_torchvision"] else "", f"{row['spread']:.2f}",
-            )
-            for row in report["rows"]
-        ]  # fmt: skip
+    title, head, rows = (_decode_table if report["what"] == "decode" else _load_table)(report)
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}",
+            title,
+            *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)),
+        ]
+    )
+
+
+def _decode_table(report: dict[str, Any]) -> tuple[str, list[str], list[list[str]]]:
+    title = (
+        f"{report['images']} images of {report['megapixels_each']:.2f} MP, {report['kilobytes_each']:.0f} kB, "
+        f"{report['rounds']} interleaved rounds, medians"
+    )
+    head = ["backend", "threads", "images/s", "MB/s", "MP/s", "x Pillow", "max diff", "mean diff", "refused"]
+    rows = [
+        [
+            f"{row['backend']} {row['version']}",
+            f"{row['threads']}",
+            f"{row['images_per_second']:.0f}",
+            f"{row['megabytes_per_second']:.1f}",
+            f"{row['megapixels_per_second']:.1f}",
+            f"{row['ratio_to_pillow']:.2f}",
+            f"{row['largest_difference']}",
+            f"{row['mean_difference']:.3f}",
+            f"{len(row['refused'])}",
+        ]
+        for row in report["rows"]
+    ]
+    return title, head, rows
+
+
+def _load_table(report: dict[str, Any]) -> tuple[str, list[str], list[list[str]]]:
+    setting, pack = report["setting"], report["pack"]
+    title = (
+        f"{pack['samples']} images ({pack['kind']}), RandomResizedCrop({setting['size']}) + flip, uint8 batches of "
+        f"{setting['batch_size']}, {setting['workers']} workers, {setting['rounds']} interleaved rounds, medians"
+    )
+    rows = [
+        [
+            row["loader"],
+            f"{row['images_per_second']:.0f}",
+            f"{row['ratio_to_torchvision']:.2f}" if row["ratio_to_torchvision"] else "",
+            f"{row['spread']:.2f}",
+        ]
+        for row in report["rows"]
+    ]
+    return title, ["loader", "images/s", "x torchvision", "spread"], rows
