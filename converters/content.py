@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from fastdata.types import Label, Record
+from fastdata.types import Record
 
-__all__ = ["ContentHash", "record_digest"]
+if TYPE_CHECKING:
+    from fastdata.types import Label
+
+__all__ = ["ContentHash", "DigestedRecord", "record_digest"]
 
 _SIZE = 16  # bytes: two of 2**32 records are alike by chance with 1 in 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class DigestedRecord(Record):
+    """A record whose digest is known already: a worker has hashed its bytes, the one writer of all need not."""
+
+    digest: bytes = b""
 
 
 class ContentHash:
@@ -25,10 +35,11 @@ class ContentHash:
 
     def add(self, record: Record) -> None:
         """Count in the next record: its key, label, extras, and each field's name, codec and bytes."""
-        self.add_digest(record_digest(record))
+        known = record.digest if isinstance(record, DigestedRecord) else b""
+        self.add_digest(known or record_digest(record))
 
     def add_digest(self, digest: bytes) -> None:
-        """Count in the next record by its ``record_digest``, where another process has seen its bytes."""
+        """Count in the next record by its ``record_digest``."""
         self._hash.update(digest)
 
     def hexdigest(self) -> str:

@@ -237,7 +237,7 @@ class _Run:
         self._kept += packed.kept
         self._differs.update(packed.differs)
         self._sums += packed.sums
-        self._hash.add_digest(packed.digest)
+        self._hash.add(packed.record)
 
     def _judge(self, total: int) -> None:
         """Raise, with the report written, where too little was packed."""

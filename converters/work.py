@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from fastdata.converters.content import record_digest
+from fastdata.converters.content import DigestedRecord, record_digest
 from fastdata.converters.encoding import encode
 from fastdata.converters.quick_resize import QuickResizer
 from fastdata.converters.report import Skipped
@@ -37,12 +37,11 @@ __all__ = ["Packed", "pack_rows"]
 class Packed:
     """One packed sample, and what the parent must know of it without looking at its bytes.
 
-    digest: of the record, for the content hash. bytes_in: of the image in the source. differs: why its pixels are not
-    those of torchvision's ImageFolder. smaller: it stayed below the size asked for. kept: its bytes are the source's.
+    bytes_in: of the image in the source. differs: why its pixels are not those of torchvision's ImageFolder. smaller:
+    it stayed below the size asked for. kept: its bytes are the source's.
     """
 
-    record: Record
-    digest: bytes
+    record: DigestedRecord
     bytes_in: int
     sums: ChannelSums = field(default_factory=ChannelSums)
     differs: tuple[str, ...] = ()
@@ -79,8 +78,7 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
     fields = Field("image", codec, stored), *(Field(v.name, v.codec, _read(v)) for v in others)
     record = Record(row.key, fields, row.label, *drawn.size, row.extras)
     return Packed(
-        record,
-        record_digest(record),
+        DigestedRecord(row.key, fields, row.label, *drawn.size, row.extras, digest=record_digest(record)),
         len(data),
         drawn.sums,
         _differences(header, options),
