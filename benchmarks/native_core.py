@@ -147,10 +147,13 @@ def candidates(blobs: list[bytes]) -> dict[str, Callable[[], object]]:
 def camera_candidates(folder: Path) -> tuple[dict[str, Callable[[], object]], int]:
     """Return random 512 x 512 crops of large photographs, with and without restart rows, and their whole decode."""
     draw, side = random.Random(2), 512  # noqa: S311  a fixed choice
-    plain, sliced, sizes = [], [], []
+    plain, sliced, tiled, sizes = [], [], [], []
     for file in sorted(folder.rglob("*.jpg")):
         image = Image.open(file).convert("RGB")
-        for blobs, options in ((plain, {}), (sliced, {"restart_marker_rows": 1})):
+        columns = math.ceil(image.width / 16)  # blocks of 4:2:0
+        blocks = min((k for k in range(8, columns + 1) if columns % k == 0), default=columns)
+        kinds = ((plain, {}), (sliced, {"restart_marker_rows": 1}), (tiled, {"restart_marker_blocks": blocks}))
+        for blobs, options in kinds:
             stream = io.BytesIO()
             image.save(stream, "JPEG", quality=QUALITY, **options)
             blobs.append(stream.getvalue())
@@ -167,6 +170,10 @@ def camera_candidates(folder: Path) -> tuple[dict[str, Callable[[], object]], in
     arrays = [np.empty((height, width, 3), np.uint8) for width, height in sizes]
     pool = NativeBatchDecoder(1)
     with_rows, without = encoded(sliced, sizes, "jpeg"), encoded(plain, sizes, "jpeg")
+    with_tiles = encoded(tiled, sizes, "jpeg")
+    total = sum(map(len, plain))
+    more = [f"{sum(map(len, blobs)) / total - 1:.2%}" for blobs in (sliced, tiled)]
+    print(f"bytes more with restart rows {more[0]}, with restart tiles {more[1]}")
     return {
         "camera photograph, whole (core)": lambda: [
             _native.decode_whole(np.frombuffer(blob, np.uint8), array)
@@ -175,6 +182,7 @@ def camera_candidates(folder: Path) -> tuple[dict[str, Callable[[], object]], in
         "camera photograph, whole (simplejpeg)": lambda: [simplejpeg.decode_jpeg(blob) for blob in plain] and None,
         "512 x 512 of it, ordinary JPEG": lambda: pool.decode_batch(without, where, out),
         "512 x 512 of it, restart rows": lambda: pool.decode_batch(with_rows, where, out),
+        "512 x 512 of it, restart tiles": lambda: pool.decode_batch(with_tiles, where, out),
     }, n
 
 

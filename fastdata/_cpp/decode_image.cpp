@@ -112,7 +112,7 @@ void push_rows(void* self, int y, const uint8_t* const* pixels, int count) {
 // A sink that is told row numbers of the picture by a reader that counts from a slice's first line.
 struct ShiftedSink {
   const RowSink* sink;
-  int first;
+  int top;
 };
 
 bool begin_shifted(void* self, int channels) {
@@ -122,20 +122,19 @@ bool begin_shifted(void* self, int channels) {
 
 void shift_rows(void* self, int y, const uint8_t* const* pixels, int count) {
   const auto& shifted = *static_cast<ShiftedSink*>(self);
-  shifted.sink->rows(shifted.sink->self, y + shifted.first, pixels, count);
+  shifted.sink->rows(shifted.sink->self, y + shifted.top, pixels, count);
 }
 
-// Only the rows of blocks that the region touches, where restart markers allow it. false: not possible here, or damaged;
-// then the ordinary way is tried and says what is wrong.
+// Only the blocks that the region touches, where restart markers allow it. false: not possible here, or damaged; then the
+// ordinary way is tried and says what is wrong.
 bool read_sliced(Scratch& scratch, const Source& source, const Options& options, const Region& region,
                  const RowSink& sink, int channels) {
+  Region held{};
   if (options.scale != 1) return false;
-  int first = 0;
-  const RowRange rows{region.top, region.bottom};
-  if (!slice_rows(source.data, source.length, source.width, source.height, rows, scratch.slice, &first)) return false;
+  if (!slice_jpeg(source.data, source.length, source.width, source.height, region, scratch.slice, held)) return false;
   if (scratch.jpeg.open(scratch.slice.data(), scratch.slice.size()) != kOk) return false;
-  ShiftedSink shifted{&sink, first};
-  const Region moved{region.left, region.top - first, region.right, region.bottom - first};
+  ShiftedSink shifted{&sink, held.top};
+  const Region moved{region.left - held.left, region.top - held.top, region.right - held.left, region.bottom - held.top};
   const RowSink through{begin_shifted, shift_rows, &shifted};
   return scratch.jpeg.read(moved, channels, through, {false, options.fast, 1}) == kOk;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "jpeg_slice.hpp"
 #include "jpeg_source.hpp"
 
 namespace fastdata {
@@ -16,10 +17,6 @@ struct RowSink {
   // each; valid during the call.
   void (*rows)(void* self, int y, const uint8_t* const* pixels, int count);
   void* self;
-};
-
-struct Region {
-  int left, top, right, bottom;
 };
 
 struct ReadOptions {

@@ -8,6 +8,8 @@ namespace {
 
 constexpr uint8_t kSof0 = 0xC0, kSof1 = 0xC1, kSoi = 0xD8, kEoi = 0xD9, kSos = 0xDA, kDri = 0xDD, kRst0 = 0xD0;
 
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
 int number_at(const uint8_t* at) { return at[0] << 8 | at[1]; }
 
 // What the headers of a sequential Huffman JPEG of one scan say.
@@ -17,7 +19,8 @@ struct Headers {
   int width, height;
   int restart;        // blocks (MCUs) between two markers
   int columns;        // blocks in a row of blocks
-  int block_height;   // lines of a row of blocks
+  int block_width;    // pixels
+  int block_height;   // lines
 };
 
 // Reads a frame header (ITU T.81 B.2.2) at `body`, the byte behind its length.
@@ -32,7 +35,8 @@ bool read_frame(const uint8_t* body, size_t size, Headers& headers, int& compone
     across = std::max(across, body[6 + 3 * c + 1] >> 4);
     down = std::max(down, body[6 + 3 * c + 1] & 15);
   }
-  headers.columns = (headers.width + 8 * across - 1) / (8 * across);
+  headers.columns = ceil_div(headers.width, 8 * across);
+  headers.block_width = 8 * across;
   headers.block_height = 8 * down;
   return headers.width > 0 && headers.height > 0;
 }
@@ -106,45 +110,78 @@ class Markers {
   int count_ = 0;
 };
 
-}  // namespace
+// Below this width libjpeg may choose another chroma upsampling (see jpeg_region.cpp), so no slice is narrower.
+constexpr int kLeastWidth = 32;
 
-bool slice_rows(const uint8_t* data, size_t length, int width, int height, const RowRange& wanted,
-                std::vector<uint8_t>& out, int* first) {
-  Headers headers{};
-  if (!read_headers(data, length, headers) || headers.width != width || headers.height != height) return false;
-  // A unit: the fewest rows of blocks that begin and end at a marker.
+// Which part of the picture is kept, in units: a unit lies between two markers that can be cut at, and is `lines` high and
+// `pixels` wide (the last of a row or column may be less).
+struct Grid {
+  int pixels, lines;
+  int across, down;                    // units of the picture
+  int left, top, right, bottom;        // units kept: left <= x < right, top <= y < bottom
+};
+
+bool make_grid(const Headers& headers, const Region& wanted, Grid& grid) {
   const bool several = headers.columns % headers.restart == 0;  // one or more intervals in a row of blocks
   if (!several && headers.restart % headers.columns != 0) return false;
-  const int rows = several ? 1 : headers.restart / headers.columns;
-  const int intervals = several ? headers.columns / headers.restart : 1;
-  const int lines = rows * headers.block_height;
-  const int begin = std::max(wanted.top - 1, 0) / lines;
-  const int last = (height + lines - 1) / lines;
-  const int end = std::min((wanted.bottom + 1 + lines - 1) / lines, last);
-  if (begin == 0) return false;
+  grid.across = several ? headers.columns / headers.restart : 1;
+  grid.pixels = (several ? headers.restart : headers.columns) * headers.block_width;
+  grid.lines = (several ? 1 : headers.restart / headers.columns) * headers.block_height;
+  grid.down = ceil_div(headers.height, grid.lines);
+  grid.left = std::max(wanted.left - 1, 0) / grid.pixels;
+  grid.top = std::max(wanted.top - 1, 0) / grid.lines;
+  grid.right = std::min(ceil_div(wanted.right + 1, grid.pixels), grid.across);
+  grid.bottom = std::min(ceil_div(wanted.bottom + 1, grid.lines), grid.down);
+  while (grid.left > 0 && headers.width - grid.left * grid.pixels < kLeastWidth) --grid.left;
+  while (grid.right < grid.across && (grid.right - grid.left) * grid.pixels < kLeastWidth) ++grid.right;
+  // What lies below is not read in any case.
+  return grid.left > 0 || grid.top > 0 || grid.right < grid.across;
+}
 
+void put_number(std::vector<uint8_t>& out, size_t at, int number) {
+  out[at] = static_cast<uint8_t>(number >> 8);
+  out[at + 1] = static_cast<uint8_t>(number);
+}
+
+// Copies the kept units' data from behind the headers on, with markers that count from 0 again.
+bool copy_units(const uint8_t* data, size_t length, const Headers& headers, const Grid& grid, std::vector<uint8_t>& out) {
   Markers markers(data, length, headers.scan_at);
-  size_t at = 0;
-  for (int i = 0; i < begin * intervals; ++i) {
-    if (!(at = markers.next())) return false;
+  size_t at = headers.scan_at;
+  int copied = 0;
+  for (int y = 0; y < grid.bottom; ++y) {
+    for (int x = 0; x < grid.across; ++x) {
+      const size_t next = markers.next();
+      // The picture's last unit ends at the end marker, any other at a restart marker.
+      const bool last = y == grid.down - 1 && x == grid.across - 1;
+      const size_t stop = last ? (next ? 0 : markers.end()) : (next ? next - 2 : 0);
+      if (!stop) return false;
+      if (y >= grid.top && x >= grid.left && x < grid.right) {
+        if (copied) out.insert(out.end(), {0xFF, static_cast<uint8_t>(kRst0 + ((copied - 1) & 7))});
+        out.insert(out.end(), data + at, data + stop);
+        ++copied;
+      }
+      if (y == grid.bottom - 1 && x == grid.right - 1) break;
+      at = next;
+    }
   }
-  out.assign(data, data + headers.scan_at);
-  const int sliced = end == last ? height - begin * lines : (end - begin) * lines;
-  out[headers.height_at] = static_cast<uint8_t>(sliced >> 8);
-  out[headers.height_at + 1] = static_cast<uint8_t>(sliced);
-  const int count = (end - begin) * intervals;
-  for (int i = 0; i < count; ++i) {
-    const size_t next = markers.next();
-    // The last interval of the picture ends at the end marker; any other at a restart marker.
-    const size_t stop = next ? next - 2 : i == count - 1 && end == last ? markers.end() : 0;
-    if (!stop) return false;
-    out.insert(out.end(), data + at, data + stop);
-    out.push_back(0xFF);
-    out.push_back(i == count - 1 ? kEoi : static_cast<uint8_t>(kRst0 + (i & 7)));
-    at = next;
-  }
-  *first = begin * lines;
+  out.insert(out.end(), {0xFF, kEoi});
   return true;
+}
+
+}  // namespace
+
+bool slice_jpeg(const uint8_t* data, size_t length, int width, int height, const Region& wanted,
+                std::vector<uint8_t>& out, Region& held) {
+  Headers headers{};
+  if (!read_headers(data, length, headers) || headers.width != width || headers.height != height) return false;
+  Grid grid{};
+  if (!make_grid(headers, wanted, grid)) return false;
+  held = {grid.left * grid.pixels, grid.top * grid.lines, std::min(grid.right * grid.pixels, width),
+          std::min(grid.bottom * grid.lines, height)};
+  out.assign(data, data + headers.scan_at);
+  put_number(out, headers.height_at, held.bottom - held.top);
+  put_number(out, headers.height_at + 2, held.right - held.left);
+  return copy_units(data, length, headers, grid, out);
 }
 
 }  // namespace fastdata

@@ -34,11 +34,14 @@ def restart_markers(blob):
     {"restart_marker_rows": 1, "subsampling": 2}, {"restart_marker_rows": 3, "subsampling": 2},
     {"restart_marker_blocks": 5, "subsampling": 2}, {"restart_marker_blocks": 4, "subsampling": 2},
     {"restart_marker_rows": 1, "subsampling": 2, "optimize": True},
+    {"restart_marker_blocks": 2, "subsampling": 2}, {"restart_marker_blocks": 1, "subsampling": 1},
+    {"restart_marker_blocks": 1, "subsampling": 0},
     {"restart_marker_rows": 1, "progressive": True},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("grey", [False, True])
-def test_crops_equal_the_whole_decode(kit, options, grey):
-    size = (160, 333)
+@pytest.mark.parametrize("width", [160, 145, 159])
+def test_crops_equal_the_whole_decode(kit, options, width, grey):
+    size = (width, 333)
     pixels = kit.noisy_photo(*size)
     blob = jpeg(pixels[:, :, 0] if grey else pixels, **options)
     assert restart_markers(blob)
@@ -48,8 +51,9 @@ def test_crops_equal_the_whole_decode(kit, options, grey):
     with NativeBatchDecoder(1) as decoder:
         for top in tops:
             for bottom in {top + 1, min(top + 16, 333), min(top + 31, 333), 332, 333} - {top}:
-                left = int(rng.integers(0, 150))
-                box = (left, top, int(rng.integers(left + 1, 161)), max(bottom, top + 1))
+                left = int(rng.integers(0, width))
+                right = int(rng.integers(left + 1, min(left + 40, width) + 1))
+                box = (left, top, right, max(bottom, top + 1))
                 assert np.array_equal(crop(decoder, kit, blob, size, box), whole[box[1] : box[3], box[0] : box[2]]), box
         assert decoder._reference is None
 
