@@ -35,10 +35,9 @@ def test_codec_and_size_come_from_the_content(kind, codec, make_photo, encode): 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "WEBP", "GIF"])
 def test_size_in_every_mode(mode, kind, make_photo, encode):
     image = Image.fromarray(np.zeros((9, 11), np.uint16)) if mode == "I;16" else make_photo(11, 9).convert(mode)
-    try:
-        data = encode(image, kind)
-    except OSError:
-        pytest.skip(f"Pillow writes no {kind} in mode {mode}")
+    if kind == "BMP" and mode in {"LA", "I;16"}:
+        image = image.convert("L")  # a BMP has no such pixels
+    data = encode(image, kind)
     header = probe(data)
     assert (header.width, header.height) == (11, 9)
     if kind == "PNG":

@@ -137,7 +137,17 @@ def _packs() -> dict[str, Packed]:
 @pytest.fixture
 def packed(row: Format, _packs: dict[str, Packed], tmp_path_factory: pytest.TempPathFactory) -> Packed:
     """One store of each format, written once; tests do not change it."""
-    if row.name not in _packs:
+    return _written(row, _packs, tmp_path_factory)
+
+
+@pytest.fixture
+def packed_pack(pack_row: Format, _packs: dict[str, Packed], tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    """The same for the formats that are packs: whose files are mapped, and that know of themselves."""
+    return _written(pack_row, _packs, tmp_path_factory)
+
+
+def _written(row: Format, packs: dict[str, Packed], tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    if row.name not in packs:
         records = row.records()
-        _packs[row.name] = Packed(row, row.write(tmp_path_factory.mktemp(row.name), records), records)
-    return _packs[row.name]
+        packs[row.name] = Packed(row, row.write(tmp_path_factory.mktemp(row.name), records), records)
+    return packs[row.name]

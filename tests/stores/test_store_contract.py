@@ -93,10 +93,8 @@ def test_views_are_read_only_and_flat(packed):
         assert (view.format, view.ndim) == ("B", 1)
 
 
-def test_packs_are_read_without_copies(packed):
-    if not packed.format.is_pack:
-        pytest.skip("files of a folder are read, not mapped")
-    with open_store(packed.path) as store:
+def test_packs_are_read_without_copies(packed_pack):
+    with open_store(packed_pack.path) as store:
         one, two = (np.frombuffer(store.read(3), np.uint8).__array_interface__["data"][0] for _ in range(2))
         assert one == two
 
@@ -135,15 +133,13 @@ def test_positions_are_checked(packed):
             store.read(0, "nothing")
 
 
-def test_info_of_a_pack(packed):  # C002
-    if not packed.format.is_pack:
-        pytest.skip("no pack")
-    with open_store(packed.path) as store:
+def test_info_of_a_pack(packed_pack):  # C002
+    with open_store(packed_pack.path) as store:
         assert store.classes == ("a", "b", "c")
         assert store.class_to_idx == {"a": 0, "b": 1, "c": 2}
         assert store.info["options"] == {"resize": 256}
         assert store.info["mean"] == [0.1, 0.2, 0.3]
-        assert store.info["samples"] == len(packed.records)
+        assert store.info["samples"] == len(packed_pack.records)
         assert store.info["format_version"] == 1
         assert store.info["fields"] == list(store.fields)
         for i in range(len(store)):
