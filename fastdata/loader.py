@@ -17,6 +17,7 @@ from fastdata.engine.choice import Choice, choose, plain_image_folder
 from fastdata.engine.collate import Collator
 from fastdata.engine.cores import usable_cores
 from fastdata.engine.engine import Engine
+from fastdata.engine.loader_cache import LoaderCache
 from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.sampler import EpochSampler, jobs_of_order, jobs_of_sampler
 from fastdata.engine.slots import SlotRing
@@ -83,6 +84,8 @@ class FastLoader(DataLoader[Any]):
         memory_format: torch.memory_format = torch.contiguous_format,
         verify: bool = False,
         io: Io = "mmap",
+        cache: str | None = None,
+        cache_bytes: int | None = None,
         engine: bool | None = None,
     ) -> None:
         """Take DataLoader's arguments as DataLoader does, and these, by keyword only.
@@ -93,8 +96,9 @@ class FastLoader(DataLoader[Any]):
         governs. on_error: "raise", "skip" or "replace" a sample that cannot be decoded; more than max_faults of them
         (a count, or a share below 1) raise. uneven: what ranks do with a rest ("pad", "drop", "exact"; default: pad
         when shuffled, else exact). memory_format: torch.channels_last for images in that order. verify: check each
-        record's checksum when it is read. io: "mmap" or "pread". engine: False takes DataLoader's own way always,
-        True raises where the engine cannot serve.
+        record's checksum when it is read. io: "mmap" or "pread". cache: keep "encoded" records or "decoded" pixels in
+        memory after their first use, up to cache_bytes (default: half of what is available), shared by the processes
+        of one machine. engine: False takes DataLoader's own way always, True raises where the engine cannot serve.
         """
         packed = isinstance(dataset, (str, os.PathLike, Store))
         if packed:
@@ -127,6 +131,7 @@ class FastLoader(DataLoader[Any]):
         self.faults = FaultLog(on_error, budget=max_faults, total=total)
         self._engine: Engine | None = None
         self._streams: Streams | None = None
+        self._cache = LoaderCache.asked(cache, cache_bytes, total or 0, shared=rank_and_world()[1] > 1)
         self._epochs = 0
         if device is not None:
             checked_device(device)
@@ -149,8 +154,9 @@ class FastLoader(DataLoader[Any]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        if engine and self._choose().plan is None:
-            msg = f"engine=True, but {self._choose().why}"
+        asked = "engine=True" if engine else "" if cache is None else f"cache={cache!r}, which is the engine's"
+        if asked and self._choose().plan is None:
+            msg = f"{asked}, but {self._choose().why} (fastdata.cached keeps the samples of any data set)"
             raise OptionError(msg)
 
     def __iter__(self) -> Any:  # noqa: ANN401  DataLoader names its own iterator class
@@ -182,6 +188,8 @@ class FastLoader(DataLoader[Any]):
             if self.seed is not None
             else "randomness: torch's generator (order as DataLoader's for a Dataset; crops equal in distribution)",
         ]
+        if self._cache is not None:
+            lines.append(self._cache.explain())
         if self._on_device():
             lines.append(f"uint8 is copied to {self.device}; cast and normalise happen there")
         if not self._default_collate():
@@ -193,10 +201,12 @@ class FastLoader(DataLoader[Any]):
         return "\n".join(lines)
 
     def close(self) -> None:
-        """Stop the engine's threads; the next ``iter`` starts them again. May be called twice."""
+        """Stop the engine's threads and free the cache; the next ``iter`` starts again. May be called twice."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
+        if self._cache is not None:
+            self._cache.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what lives in this process only."""
@@ -258,6 +268,8 @@ class FastLoader(DataLoader[Any]):
         on_device, collates = self._on_device(), not self._default_collate()
         normalizes = on_device and plan.levels is not None and not collates
         self.faults = FaultLog(self.on_error, budget=self.max_faults, total=len(source))
+        if self._cache is not None:
+            source = self._cache.wrap(source, self.dataset, plan.mode, self._decoder_name(), self.num_workers)
         options = RunnerOptions(self.memory_format == torch.channels_last, normalizes, self.verify)
         engine = self._engine_here()
         runner = Runner(source, plan, engine.decoder, ring=engine.ring, faults=self.faults, options=options)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fastdata.decoding.header_fields import Header
     from fastdata.types import BatchDecoder, Decoder, Geometry
 
-__all__ = ["NativeBatchDecoder", "available", "make_batch_decoder", "make_decoder"]
+__all__ = ["NativeBatchDecoder", "available", "decode_by_core", "make_batch_decoder", "make_decoder"]
 
 # Numbers of _cpp/image_job.hpp.
 _OK, _TOO_LARGE, _MISMATCH = 0, 4, 5
@@ -56,14 +56,15 @@ def available() -> bool:
 
 def make_decoder() -> Decoder:
     """Return a Decoder; raise ModuleNotFoundError where the core was not built."""
-    core = _core()
+    _core()
+    return AdaptedDecoder(decode_by_core)
 
-    def decode(data: bytes | memoryview, header: Header) -> NDArray[np.uint8] | None:
-        pixels = np.empty((header.height, header.width, header.channels), np.uint8)
-        status, _ = core.decode_whole(np.frombuffer(data, np.uint8), pixels)
-        return pixels if status == _OK else None
 
-    return AdaptedDecoder(decode)
+def decode_by_core(data: bytes | memoryview, header: Header) -> NDArray[np.uint8] | None:
+    """Return a JPEG's pixels (H, W, stored channels), or None where the core leaves the file to the reference."""
+    pixels = np.empty((header.height, header.width, header.channels), np.uint8)
+    status, _ = _core().decode_whole(np.frombuffer(data, np.uint8), pixels)
+    return pixels if status == _OK else None
 
 
 def make_batch_decoder(threads: int) -> BatchDecoder:

@@ -13,7 +13,7 @@ from fastdata.engine.batches import Batch, BatchInfo, Keys
 from fastdata.errors import BatchShapeError, DecodeError, FastdataError, StoreError
 from fastdata.transforms.draws import draw
 from fastdata.transforms.geometry import plan_geometry
-from fastdata.types import Encoded
+from fastdata.types import CODEC_IDS, Encoded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +95,7 @@ class Runner:
         unknown = np.flatnonzero((encoded.width == 0) | (encoded.height == 0))
         if len(unknown):
             width, height, bad = encoded.width.copy(), encoded.height.copy(), set()
+            codec = encoded.codec.copy()
             for at in unknown.tolist():
                 try:
                     header = probe(encoded.views[at])
@@ -103,7 +104,8 @@ class Runner:
                     bad.add(at)
                 else:
                     width[at], height[at] = header.width, header.height
-            encoded = replace(encoded, width=width, height=height)
+                    codec[at] = codec[at] or CODEC_IDS[header.codec]  # the core takes what is known to be a JPEG
+            encoded = replace(encoded, width=width, height=height, codec=codec)
             if bad:
                 good = [at for at in range(len(rows)) if at not in bad]
                 rows, encoded = rows[good], _take(encoded, good)
