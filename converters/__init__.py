@@ -7,20 +7,39 @@ if TYPE_CHECKING:
     from fastdata.converters.options import PackOptions as PackOptions
     from fastdata.converters.packing import Progress as Progress
     from fastdata.converters.packing import pack as pack
+    from fastdata.converters.repairing import RepairReport as RepairReport
+    from fastdata.converters.repairing import repair as repair
     from fastdata.converters.report import PackReport as PackReport
     from fastdata.converters.report import Skipped as Skipped
     from fastdata.converters.unpacking import unpack as unpack
+    from fastdata.converters.verifying import VerifyReport as VerifyReport
+    from fastdata.converters.verifying import verify as verify
 
 _WHERE = {
     "PackOptions": "fastdata.converters.options",
     "PackReport": "fastdata.converters.report",
     "Progress": "fastdata.converters.packing",
+    "RepairReport": "fastdata.converters.repairing",
     "Skipped": "fastdata.converters.report",
+    "VerifyReport": "fastdata.converters.verifying",
     "pack": "fastdata.converters.packing",
+    "repair": "fastdata.converters.repairing",
     "unpack": "fastdata.converters.unpacking",
+    "verify": "fastdata.converters.verifying",
 }
 
-__all__ = ["PackOptions", "PackReport", "Progress", "Skipped", "pack", "unpack"]
+__all__ = [
+    "PackOptions",
+    "PackReport",
+    "Progress",
+    "RepairReport",
+    "Skipped",
+    "VerifyReport",
+    "pack",
+    "repair",
+    "unpack",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -12,8 +12,10 @@ import numpy as np
 
 from fastdata.converters.atomic import Partial, writing
 from fastdata.converters.content import ContentHash
+from fastdata.converters.seal import append_seal
 from fastdata.errors import OptionError, PackError
 from fastdata.stores.hdf5_layout import BLOCK_BYTES, COLUMNS, FIELD_COLUMNS, MARK
+from fastdata.stores.hdf5_store import read_hdf5
 from fastdata.stores.index import IndexBuilder
 from fastdata.types import CODECS
 
@@ -83,6 +85,7 @@ class Hdf5Writer:
             self._others.flush()
             self._write_index(info)
             self._close()
+            append_seal(self._partial.path, read_hdf5(self._partial.path).index)
             self._partial.commit()
 
     def abort(self) -> None:
@@ -114,6 +117,10 @@ class Hdf5Writer:
             "samples": len(index),
             "fields": list(index.fields),
             "content_hash": self._hash.hexdigest(),
+            "columns": {
+                name: zlib.crc32(arrays[name].data) for name in arrays if not name.endswith(("/part", "/offset"))
+            },
+            "sealed": True,
         }
         file.create_dataset("info", data=json.dumps(told), dtype=text)  # last: without it, the pack is unfinished
 

@@ -1,34 +1,20 @@
-"""What a pack says of itself, and whether its bytes still are what was packed."""
+"""What a pack says of itself."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdata.converters.content import ContentHash
-from fastdata.errors import FastdataError
 from fastdata.types import CODECS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fastdata.stores.store import Store
 
-__all__ = ["Verdict", "describe", "verify"]
+__all__ = ["describe"]
 
 _FACTS = ("mean", "std", "content_hash", "options", "encoder", "made_by", "format_version", "skipped", "ignored")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What verify found. checked: records whose checksum is known; wrong: what is the matter, by key."""
-
-    samples: int
-    checked: int
-    wrong: tuple[tuple[str, str], ...]
 
 
 def describe(store: Store) -> dict[str, Any]:
@@ -52,27 +38,6 @@ def describe(store: Store) -> dict[str, Any]:
         counts = np.bincount(inside, minlength=len(store.classes)).tolist()
         facts["class_counts"] = dict(zip(store.classes, counts, strict=True))
     return facts | {name: store.info[name] for name in _FACTS if name in store.info}
-
-
-def verify(store: Store, progress: Callable[[int, int], None] | None = None) -> Verdict:
-    """Read every record, compare checksums, and the content hash where the pack has one; raise nothing for damage."""
-    wrong: list[tuple[str, str]] = []
-    content, checked = ContentHash(), 0
-    for i in range(len(store)):
-        try:
-            for name, column in store.index.fields.items():
-                if column.length[i] >= 0:
-                    store.check(i, name)
-            content.add(store.record(i))
-            checked += bool(store.index.fields["image"].checksum[i])
-        except FastdataError as error:
-            wrong.append((store.key(i), str(error)))
-        if progress is not None:
-            progress(i + 1, len(store))
-    told = store.info.get("content_hash")
-    if not wrong and told and told != content.hexdigest():
-        wrong.append(("", f"{store.path}: its records are not those it was packed with (content hash {told})"))
-    return Verdict(len(store), checked, tuple(wrong))
 
 
 def _counts(codec: np.ndarray[Any, np.dtype[np.uint8]]) -> dict[str, int]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fastdata.converters.atomic import Partial, writing
 from fastdata.converters.content import ContentHash
+from fastdata.converters.seal import append_seal
 from fastdata.errors import OptionError, PackError
 from fastdata.stores.index import IndexBuilder
 from fastdata.stores.lmdb_file import LmdbFile
@@ -94,6 +95,7 @@ class LmdbWriter:
             self._env.sync(True)  # noqa: FBT003
             self._close()
             self._fill()
+            append_seal(self._file, index)
             self._partial.commit()
 
     def abort(self) -> None:
@@ -183,6 +185,7 @@ class LmdbWriter:
             "fields": list(index.fields),
             "content_hash": self._hash.hexdigest(),
             "index": columns,
+            "sealed": True,
             "stamp": stamp,
         }
         written = self._write([(META, b"info", json.dumps(told).encode())])

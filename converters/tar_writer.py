@@ -130,6 +130,7 @@ class TarWriter:
             "fields": list(index.fields),
             "shards": len(shards),
             "content_hash": self._hash.hexdigest(),
+            "seals": [[s.rest_sum, s.idx_sum] for s in self._shards],
         }
         write_sidecar(self._sidecar.path, Sidecar(told, shards, index.to_arrays()))
         # On the disk before the first shard has its name: a power cut between must not leave a set that looks foreign.
@@ -178,6 +179,8 @@ class _Shard:
         # How many samples there are stands in the first line, so the lines wait here; beyond 4 MiB on the disk.
         self._lines = tempfile.SpooledTemporaryFile(max_size=4 << 20)  # noqa: SIM115  closed by close and abort
         self._samples, self._line = 0, list[str]()
+        #: CRC-32 of what is no value of a record (headers, labels, padding), and of DALI's index.
+        self.rest_sum = self.idx_sum = 0
 
     @property
     def partial(self) -> Path:
@@ -193,10 +196,12 @@ class _Shard:
         """Write one member; return the offset of its value."""
         assert self._file is not None
         data = self.size + len(header)
-        self._file.write(header)
-        self._file.write(member.before)
-        self._file.write(member.data)
-        self._file.write(bytes(padded(member.size) - member.size))
+        padding = bytes(padded(member.size) - member.size)
+        is_value = member.field and not member.absent
+        for piece in (header, member.before, member.data, padding):
+            self._file.write(piece)
+            if not (is_value and piece is member.data):
+                self.rest_sum = zlib.crc32(piece, self.rest_sum)
         self.size = data + padded(member.size)
         # Names serve DALI's messages only, and its parser splits at white space.
         name = re.sub(r"\s", "_", f"{escape(key)}.{member.ending}")
@@ -214,14 +219,17 @@ class _Shard:
         if self._file is None:
             return
         self._file.write(_END)
+        self.rest_sum = zlib.crc32(_END, self.rest_sum)
         self._file.close()
         self._file = None
         self.size += len(_END)
         self._lines.seek(0)
         with self._idx.path.open("xb") as file:
-            file.write(f"v1.2 {self._samples}\n".encode())
-            while piece := self._lines.read(_BUFFER):
+            piece = f"v1.2 {self._samples}\n".encode()
+            while piece:
+                self.idx_sum = zlib.crc32(piece, self.idx_sum)
                 file.write(piece)
+                piece = self._lines.read(_BUFFER)
         self._lines.close()
 
     def commit(self) -> None:

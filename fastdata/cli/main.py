@@ -32,7 +32,8 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "pack": Command("fastdata.cli.pack_command", "pack folders, manifests or packs into one LMDB, HDF5 or tar pack"),
     "inspect": Command("fastdata.cli.inspect_command", "say what a pack holds and how it was made"),
-    "verify": Command("fastdata.cli.verify_command", "check every record of a pack against its checksum"),
+    "verify": Command("fastdata.cli.verify_command", "check every byte of a pack, and that its pictures decode"),
+    "repair": Command("fastdata.cli.repair_command", "save what is good of a damaged pack into a new one"),
     "unpack": Command("fastdata.cli.unpack_command", "write the files of a pack back into a folder"),
     "sample": Command("fastdata.cli.sample_command", "draw a small set of labelled pictures to try things with"),
     "train": Command("fastdata.cli.train_command", "train a classifier from a pack, with AMP"),

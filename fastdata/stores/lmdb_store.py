@@ -29,7 +29,17 @@ if TYPE_CHECKING:
 
     from fastdata.stores.lmdb_file import Database, Entries
 
-__all__ = ["FORMAT_VERSION", "IMAGES", "KEY_DIGITS", "META", "field_database", "read_lmdb", "row_spans", "stamp_of"]
+__all__ = [
+    "FORMAT_VERSION",
+    "IMAGES",
+    "KEY_DIGITS",
+    "META",
+    "field_database",
+    "read_lmdb",
+    "row_spans",
+    "stamp_of",
+    "was_rewritten",
+]
 
 FORMAT_VERSION = 1
 KEY_DIGITS = 10  # so that keys sort as numbers for up to 10**10 samples, of a source of unknown length too
@@ -68,6 +78,13 @@ def stamp_of(file: LmdbFile, databases: Mapping[bytes, Database]) -> dict[str, A
     """Return what changes whenever a value may have moved: the transaction, and each tree's root and counts."""
     trees = {name.decode("utf-8", "replace"): db.stamp() for name, db in databases.items() if name != META}
     return {"txnid": file.txnid, "trees": trees}
+
+
+def was_rewritten(path: str) -> bool:
+    """Whether LMDB has written to the pack since, or compacted it: its values lie elsewhere than they were packed."""
+    file = LmdbFile(path)
+    databases = file.databases()
+    return _info(file, _values(file, databases[META])).get("stamp") != stamp_of(file, databases)
 
 
 def row_spans(file: LmdbFile, database: Database, rows: int) -> tuple[NDArray[np.int64], Entries]:

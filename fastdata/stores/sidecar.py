@@ -14,6 +14,7 @@ names, the index stands there as ``.partial``: whoever opens the set then is tol
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import struct
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["MAGIC", "Shard", "Sidecar", "read_sidecar", "stamp_of", "write_sidecar"]
+__all__ = ["MAGIC", "Shard", "Sidecar", "padding_is_zero", "read_sidecar", "stamp_of", "write_sidecar"]
 
 MAGIC = b"FDINDEX\x01"
 _PREFIX = struct.Struct("<8sII")
@@ -106,6 +107,27 @@ def read_sidecar(path: str) -> Sidecar:
             if isinstance(error, StoreFormatError):
                 raise
             raise _damaged(path, str(error)) from error
+    finally:
+        os.close(descriptor)
+
+
+def padding_is_zero(path: str) -> bool:
+    """Whether the bytes that no sum covers, between the columns of the (good) index at ``path``, are all zero."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        header, start = _read_header(descriptor, path)
+        at = _PREFIX.size + len(
+            os.pread(descriptor, _PREFIX.unpack(os.pread(descriptor, _PREFIX.size, 0))[1], _PREFIX.size)
+        )
+        spans = [(start, start)]
+        for row in header["columns"].values():
+            nbytes = np.dtype(row["dtype"]).itemsize * math.prod(row["shape"])
+            spans.append((start + row["offset"], start + row["offset"] + nbytes))
+        for first, behind in [*sorted(spans), (os.fstat(descriptor).st_size,) * 2]:
+            if any(os.pread(descriptor, max(0, first - at), at)):
+                return False
+            at = max(at, behind)
+        return True
     finally:
         os.close(descriptor)
 

@@ -1,0 +1,86 @@
+"""Small packs of every format, made of records with a mask, extras and labels."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fastdata.converters.writers import WriterOptions, open_writer
+from fastdata.types import Field, Record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = {"lmdb": "p.lmdb", "hdf5": "p.h5", "tar": "p.tar", "tars": "p-{000000..}.tar"}
+INFO = {"classes": ["ant", "bee"], "class_to_idx": {"ant": 0, "bee": 1}, "options": {"resize": 8}, "mean": [0.5] * 3}
+
+
+def encoded(seed: int, kind: str = "JPEG") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (8 + seed, 9, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def records(count: int = 5) -> list[Record]:
+    made = []
+    for i in range(count):
+        fields = (Field("image", "jpeg", encoded(i)), Field("mask", "png", encoded(i, "PNG")))
+        made.append(Record(f"{('ant', 'bee')[i % 2]}/{i}", fields, i % 2, 9, 8 + i, {"caption": f"no. {i}"}))
+    return made
+
+
+def write(folder: Path, kind: str, rows: list[Record], **info: object) -> Path:
+    """Write a pack of ``kind`` into ``folder``; the sets have one sample in each shard but the last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    options = WriterOptions(shard_count=3, samples=len(rows)) if kind == "tars" else WriterOptions()
+    writer = open_writer(folder / NAMES[kind], options)
+    for row in rows:
+        writer.write(row)
+    writer.finish({**INFO, **info})
+    return folder / NAMES[kind]
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """A pack in a folder of its own; ``files`` are all of its files by name."""
+
+    kind: str
+    path: Path
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {p.name: p.read_bytes() for p in sorted(self.path.parent.iterdir())}
+
+    def restore(self, files: dict[str, bytes]) -> None:
+        for path in self.path.parent.iterdir():
+            path.unlink()
+        for name, data in files.items():
+            (self.path.parent / name).write_bytes(data)
+
+
+@pytest.fixture(params=list(NAMES))
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> Fixture:
+    return Fixture(request.param, write(tmp_path / "pack", request.param, records()))
+
+
+class Make:
+    """How tests make packs of their own."""
+
+    records = staticmethod(records)
+    write = staticmethod(write)
+
+
+@pytest.fixture
+def make() -> Make:
+    return Make()
+
+
+@pytest.fixture(params=list(NAMES))
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param

@@ -1,0 +1,255 @@
+"""Whatever happens to a pack's bytes is found, named, and what is good can be saved."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import numpy as np
+import pytest
+
+from fastdata.cli.main import main
+from fastdata.converters import repair, verify
+from fastdata.errors import FastdataError, NothingPackedError, OptionError, PackError, StoreNotFoundError
+from fastdata.stores.opener import open_store
+from fastdata.types import Field, Record
+
+KINDS = ("lmdb", "hdf5", "tar", "tars")
+
+
+def positions(files: dict[str, bytes], count: int) -> list[tuple[str, int]]:
+    """Positions in all files: the first and last bytes of each, and some of every region of 256 bytes."""
+    chosen = set()
+    pick = random.Random(1)
+    for name, data in files.items():
+        chosen |= {(name, i) for i in (*range(0, 40, 3), *range(len(data) - 26, len(data)), 257, 300) if i < len(data)}
+    everything = [(name, start) for name, data in files.items() for start in range(0, len(data), 256)]
+    for name, start in pick.sample(everything, min(count, len(everything))):
+        chosen.add((name, pick.randrange(start, min(start + 256, len(files[name])))))
+    return sorted(chosen)
+
+
+@pytest.mark.parametrize("bit", [0, 7])
+def test_a_flipped_bit_anywhere_is_found(small, bit):
+    files = small.files
+    assert verify(small.path).ok
+    missed = []
+    for name, at in positions(files, 120):
+        file = small.path.parent / name
+        data = bytearray(files[name])
+        data[at] ^= 1 << bit
+        file.write_bytes(data)
+        report = verify(small.path, decode=False)
+        if report.ok:
+            missed.append((name, at))
+        assert report.good <= 5
+        file.write_bytes(files[name])
+    assert missed == []  # no byte of a pack is outside of all sums: none is harmless
+    assert verify(small.path).ok
+
+
+@pytest.mark.slow
+def test_every_byte_flipped_in_turn_is_found(small):
+    missed = []
+    for name, whole in small.files.items():
+        file = small.path.parent / name
+        for at in range(len(whole)):
+            file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+            if verify(small.path, decode=False).ok:
+                missed.append((name, at))
+        file.write_bytes(whole)
+    assert missed == []
+
+
+def test_a_file_cut_short_is_found_at_any_length(small):  # C053
+    files = small.files
+    pick = random.Random(2)
+    for name, data in files.items():
+        last = len(data) - 1
+        for length in {0, 1, min(511, last), last, max(0, last - 23), max(0, last - 24), *pick.sample(range(last), 15)}:
+            (small.path.parent / name).write_bytes(data[:length])
+            with contextlib.suppress(StoreNotFoundError):
+                assert not verify(small.path, decode=False).ok, (name, length)
+        (small.path.parent / name).write_bytes(data)
+    assert verify(small.path).ok
+
+
+def test_bytes_behind_the_end_are_found(small):
+    for name, data in small.files.items():
+        (small.path.parent / name).write_bytes(data + b"\0")
+        assert not verify(small.path).ok, name
+        (small.path.parent / name).write_bytes(data)
+
+
+def damage_record(path, i: int, field: str = "image") -> str:
+    """Change one byte of a record; return its key."""
+    with open_store(path) as store:
+        spans = store.spans(np.array([i]), field)
+        key, part = store.key(i), store.parts[int(spans.part[0])]
+    with open(part, "r+b") as file:
+        file.seek(int(spans.offset[0]) + 30)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 4]))
+    return key
+
+
+@pytest.mark.parametrize("out", ["p.lmdb", "p.h5", "p.tar", "p-{00..}.tar"])
+def test_repair_saves_all_but_the_damaged_records(small, tmp_path, out, capsys):
+    with open_store(small.path) as store:
+        before = {store.key(i): store.record(i) for i in range(5)}
+        before = {key: (r.label, r.extras, [bytes(f.data) for f in r.fields]) for key, r in before.items()}
+    lost = {damage_record(small.path, 1), damage_record(small.path, 3, "mask")}
+    report = verify(small.path)
+    assert {(p.kind, p.key) for p in report.problems} == {("record", key) for key in lost}
+    assert (report.samples, report.good) == (5, 3)
+    assert main(["verify", str(small.path)]) == 1
+    err = capsys.readouterr().err
+    assert all(key in err for key in lost)
+    assert "3 of 5 samples can be saved: fastdata repair" in err
+    dst = tmp_path / "out" / out
+    assert main(["repair", str(small.path), str(dst)]) == 0
+    assert "saved 3 of 5" in capsys.readouterr().out
+    assert verify(dst).ok
+    with open_store(dst) as store:
+        assert [store.key(i) for i in range(3)] == [key for key in before if key not in lost]
+        for record in store.records():
+            assert (record.label, record.extras, [bytes(f.data) for f in record.fields]) == before[record.key]
+        assert store.classes == ("ant", "bee")
+        assert store.info["options"] == {"resize": 8}
+        assert store.info["repaired"]["lost"] == 2
+    with pytest.raises(OptionError):
+        repair(small.path, small.path, overwrite=True)
+
+
+def test_pictures_that_do_not_decode_labels_and_keys_are_named(tmp_path, make, kind):
+    good = make.records(6)
+    rows = [
+        good[0],
+        Record("cut", (Field("image", "jpeg", good[1].fields[0].data[:-40]),), 0),
+        Record("text", (Field("image", "jpeg", b"no picture"),), 1),
+        Record("outside", good[3].fields, 2),
+        Record("below", good[4].fields, -1),
+        good[5],
+    ]
+    if kind != "tars":  # a key that stands there twice: a set of tars names its members by keys
+        rows.append(Record(good[0].key, good[4].fields, 1, extras={"n": 1}))
+    path = make.write(tmp_path / "bad", kind, rows)
+    report = verify(path)
+    expected = {("decode", "cut"), ("decode", "text"), ("label", "outside"), ("label", "below")}
+    twice = {("key", good[0].key)} if kind != "tars" else set()
+    assert {(p.kind, p.key) for p in report.problems} == expected | twice
+    assert report.good == 2
+    assert {p.kind for p in verify(path, decode=False).problems} == {"label"} | ({"key"} if twice else set())
+    saved = repair(path, tmp_path / "out.h5")
+    assert (saved.saved, saved.samples) == (2, len(rows))
+    with open_store(tmp_path / "out.h5") as store:
+        assert [store.key(i) for i in range(2)] == [good[0].key, good[5].key]
+        assert bytes(store.read(0)) == good[0].fields[0].data
+
+
+def test_shards_missing_swapped_renamed_and_replaced(tmp_path, make):  # C074 C164
+    path = make.write(tmp_path / "set", "tars", make.records(6))
+    one, two = tmp_path / "set" / "p-000001.tar", tmp_path / "set" / "p-000002.tar"
+    data = one.read_bytes(), two.read_bytes()
+
+    def kinds_and_text() -> tuple[set[str], str]:
+        report = verify(path)
+        return {p.kind for p in report.problems}, "\n".join(report.lines())
+
+    one.unlink()
+    kinds, text = kinds_and_text()
+    assert {"open", "shard"} <= kinds
+    assert f"{one}: this shard is missing" in text
+    assert "4 of 6 samples can be saved" in text
+    saved = repair(path, tmp_path / "saved.tar")
+    assert saved.saved == 4
+    assert verify(tmp_path / "saved.tar").ok
+
+    one.write_bytes(data[1])
+    two.write_bytes(data[0])
+    kinds, text = kinds_and_text()
+    assert f"{one}: this shard lies there as {two.name}" in text
+    assert "6 of 6 samples can be saved" in text
+    two.unlink()
+    one.rename(tmp_path / "set" / "p-000007.tar")
+    two.write_bytes(data[1])
+    (tmp_path / "set" / "p-000007.tar").write_bytes(data[0])
+    assert "lies there as p-000007.tar: it was renamed" in kinds_and_text()[1]
+    one.write_bytes(data[0])
+    assert not verify(path).problems  # a stray tar beside the set is none of its files
+
+    (tmp_path / "set" / "p-000007.tar").unlink()
+    one.write_bytes(data[0][:1500])
+    kinds, text = kinds_and_text()
+    assert f"{one}: another file than the one that was packed" in text
+    assert "can be saved" in text
+    one.write_bytes(data[0])
+    # A stale index: a shard that was rewritten behind its back, with other samples of the same sizes.
+    other = make.write(tmp_path / "other", "tars", make.records(6)[::-1])
+    one.write_bytes((other.parent / "p-000001.tar").read_bytes())
+    kinds, text = kinds_and_text()
+    assert "open" in kinds
+    assert "was made for another version" in text
+
+
+def test_a_set_whose_index_is_damaged_or_gone_is_saved_by_its_headers(tmp_path, make):
+    path = make.write(tmp_path / "set", "tars", make.records(6))
+    index = next((tmp_path / "set").glob("*.fdindex"))
+    data = bytearray(index.read_bytes())
+    data[data.index(b"ant/0\0bee/1\0") + 4] ^= 1
+    index.write_bytes(data)
+    assert "class names are lost" in "\n".join(verify(path).lines())
+    assert repair(path, tmp_path / "a.lmdb").saved == 6
+    index.unlink()
+    report = verify(path)
+    assert [p.kind for p in report.problems] == ["index"]
+    assert repair(path, tmp_path / "b.lmdb").saved == 6
+    with open_store(tmp_path / "b.lmdb") as store:
+        assert [store.label(i) for i in range(6)] == [0, 1, 0, 1, 0, 1]
+
+
+def test_wrong_labels_are_worse_than_none(tmp_path, make):
+    import h5py
+
+    path = make.write(tmp_path / "x", "hdf5", make.records(4))
+    with h5py.File(path, "r+") as file:
+        file["labels"][2] = 0 if file["labels"][2] else 1
+    report = verify(path)
+    assert any("'label'" in p.text for p in report.problems)
+    assert report.good == 0
+    with pytest.raises(PackError, match="keys or labels are damaged"):
+        repair(path, tmp_path / "out.lmdb")
+
+
+def test_lmdb_of_another_hand(tmp_path, make):
+    import lmdb
+
+    path = make.write(tmp_path / "x", "lmdb", make.records(6))
+    with lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=9) as env:  # others can still read it
+        assert env.begin(db=env.open_db(b"images")).get(b"0000000003") == make.records(6)[3].fields[0].data
+        env.copy(str(tmp_path / "compact"), compact=True)
+    report = verify(tmp_path / "compact")
+    assert report.ok
+    assert "cannot be checked" in "".join(report.notes)
+
+
+def test_nothing_there_and_nothing_good(tmp_path, make):
+    with pytest.raises(StoreNotFoundError):
+        verify(tmp_path / "none.lmdb")
+    path = make.write(tmp_path / "x", "lmdb", [Record("a", (Field("image", "jpeg", b"no"),), 0)])
+    with pytest.raises(NothingPackedError):
+        repair(path, tmp_path / "out.lmdb")
+    (tmp_path / "zeros.h5").write_bytes(bytes(9000))
+    report = verify(tmp_path / "zeros.h5")
+    assert not report.ok
+    assert "nothing can be saved" in "\n".join(report.lines())
+    with pytest.raises(FastdataError):
+        repair(tmp_path / "zeros.h5", tmp_path / "out.lmdb")
+    assert not (tmp_path / "out.lmdb").exists()
+
+
+def test_folders_are_read_and_decoded(image_folder):
+    report = verify(image_folder)
+    assert (report.ok, report.samples, report.decoded, report.checked) == (True, 21, 21, 0)
+    assert report.notes
