@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from fastdata.prefetch import CudaPrefetcher as CudaPrefetcher
     from fastdata.stores.opener import open_store as open_store
     from fastdata.stores.store import Store as Store
+    from fastdata.transforms.batch_op import batch_op as batch_op
 
 _WHERE = {
     "CudaPrefetcher": "fastdata.prefetch",
     "FastLoader": "fastdata.loader",
     "PackedDataset": "fastdata.dataset",
     "StreamDataset": "fastdata.dataset",
+    "batch_op": "fastdata.transforms.batch_op",
     "decode": "fastdata.decoding.facade",
     "decoders": "fastdata.decoding.facade",
     "Store": "fastdata.stores.store",
@@ -36,6 +38,7 @@ __all__ = [
     "Store",
     "StreamDataset",
     "__version__",
+    "batch_op",
     "decode",
     "decoders",
     "open_store",

@@ -190,7 +190,7 @@ class FastLoader(DataLoader[Any]):
         ]
         if self._cache is not None:
             lines.append(self._cache.explain())
-        if self._on_device():
+        if self._on_device() and not plan.finish:
             lines.append(f"uint8 is copied to {self.device}; cast and normalise happen there")
         if not self._default_collate():
             lines.append("collate_fn gets a list of (image view, label) and runs in the consumer's thread")
@@ -266,7 +266,7 @@ class FastLoader(DataLoader[Any]):
 
     def _start(self, source: Source, plan: Plan) -> _Epoch:
         on_device, collates = self._on_device(), not self._default_collate()
-        normalizes = on_device and plan.levels is not None and not collates
+        normalizes = on_device and plan.levels is not None and not plan.finish and not collates
         self.faults = FaultLog(self.on_error, budget=self.max_faults, total=len(source))
         if self._cache is not None:
             source = self._cache.wrap(source, self.dataset, plan.mode, self._decoder_name(), self.num_workers)

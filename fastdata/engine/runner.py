@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fastdata.engine.batches import Batch, BatchInfo, Keys
 from fastdata.errors import BatchShapeError, DecodeError, FastdataError, StoreError
 from fastdata.transforms.draws import draw
 from fastdata.transforms.geometry import plan_geometry
+from fastdata.transforms.pixel_road import fill
 from fastdata.types import CODEC_IDS, Encoded
 
 if TYPE_CHECKING:
@@ -58,15 +60,21 @@ class Runner:
         """Borrow all; whoever made them closes them."""
         self._source, self._plan, self._decoder = source, plan, decoder
         self._ring, self._faults, self._options = ring, faults, options
-        self._levels = None if options.as_uint8 else plan.levels
-        self._channels = 1 if plan.mode == "L" else 3
+        self._levels = None if options.as_uint8 and not plan.finish else plan.levels
+        self._channels = plan.channels
 
     def __call__(self, job: Job) -> Batch:
         """Return the batch of ``job``; raise SampleError where a sample fails and the fault log does not take it."""
         rows, encoded = self._fetch(job)
-        geometry = self._geometry(job, rows, encoded)
+        draws = draw(self._plan, job.seed, job.epoch, job.positions[rows])
+        geometry = plan_geometry(self._plan, draws, encoded.width, encoded.height)
         array, out = self._lease(len(job.indices), geometry, job.indices[rows])
-        failed = self._decoder.decode_batch(encoded, geometry, out[: len(rows)], levels=self._levels)
+        out = out[: len(rows)]
+        if self._plan.pixels or self._plan.finish:
+            decode = partial(self._decoder.decode_batch, encoded, geometry)
+            failed = fill(self._plan, draws, out, self._levels, decode)
+        else:
+            failed = self._decoder.decode_batch(encoded, geometry, out, levels=self._levels)
         for at, error in sorted(failed.items()):
             self._fault(job.indices[rows[at]], error)
         good = np.array([at for at in range(len(rows)) if at not in failed], np.int64)
@@ -110,10 +118,6 @@ class Runner:
                 good = [at for at in range(len(rows)) if at not in bad]
                 rows, encoded = rows[good], _take(encoded, good)
         return rows, encoded
-
-    def _geometry(self, job: Job, rows: NDArray[np.int64], encoded: Encoded) -> Geometry:
-        draws = draw(self._plan, job.seed, job.epoch, job.positions[rows])
-        return plan_geometry(self._plan, draws, encoded.width, encoded.height)
 
     def _lease(self, n: int, geometry: Geometry, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the slot's array, as torch is to see it, and its view as (n, H, W, C)."""

@@ -7,12 +7,27 @@ hands over one of its objects has imported it.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastdata.transforms.attributes import probability
+from fastdata.transforms.batch_op import BatchOp
 from fastdata.transforms.composition import Composition, RefusedError, refuse
-from fastdata.transforms.plan import CenterCrop, Pad, Plan, RandomCrop, RandomResizedCrop, Resize, Unsupported
+from fastdata.transforms.pixel_readers import PIXEL_READERS, Coloured, Erasing
+from fastdata.transforms.pixel_steps import Erase, Grey, Mirror, Sometimes, WholeBatch
+from fastdata.transforms.plan import (
+    CenterCrop,
+    HorizontalFlip,
+    Pad,
+    Plan,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    Unsupported,
+    VerticalFlip,
+)
 from fastdata.transforms.readers import READERS, Cast, Geometric, Normalise, ToTensor
 
 if TYPE_CHECKING:
@@ -20,9 +35,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from fastdata.transforms.pixel_steps import PixelStep
     from fastdata.transforms.plan import Step
-    from fastdata.transforms.readers import Read
+    from fastdata.transforms.readers import Read as GeometryRead
     from fastdata.types import Interpolation
+
+    Read = GeometryRead | Coloured | Erasing
 
 __all__ = ["compile_transform"]
 
@@ -35,8 +53,9 @@ _METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "ch
 def compile_transform(transform: object) -> Plan | Unsupported:
     """Return what ``transform`` asks for, read anew at each call, or why worker processes must run it.
 
-    Understood: None, one torchvision v1 or v2 transform, their Compose, torch.nn.Sequential, and lists or tuples of
-    them. The plan gives torchvision's pixels for a PIL image within 1 grey level, and its random steps' distribution.
+    Understood: None, one torchvision v1 or v2 transform, their Compose, torch.nn.Sequential, lists or tuples of them,
+    and what ``batch_op`` has marked. The plan gives torchvision's pixels for a PIL image within 1 grey level, and its
+    random steps' distribution; pixel_steps.py says it of each step of pixels.
     """
     builder = _Builder()
     number, step = 0, transform
@@ -89,15 +108,50 @@ def _home(step: object) -> str | None:
 
 
 def _read(step: object) -> Read:
-    home = _home(step)
-    reader = READERS.get(type(step).__name__)
+    if type(step) is BatchOp:
+        found = (WholeBatch(step.function),)
+        return Coloured(found, found)
+    home, name = _home(step), type(step).__name__
+    reader: Any = READERS.get(name) or PIXEL_READERS.get(name) or {"RandomApply": _read_apply}.get(name)
     if home is None or reader is None:
         refuse("not known to the engine")
     _check_untouched(step)
     try:
-        return reader(step, home.endswith(".v2"))
+        return reader(step, home.endswith(".v2"))  # type: ignore[no-any-return]
     except AttributeError as error:
         refuse(f"not the attributes expected ({error})")
+
+
+def _read_apply(step: Any, v2: bool) -> Coloured:  # noqa: ANN401, ARG001, FBT001  as all readers
+    """Read RandomApply of steps of pixels that keep the picture's shape."""
+    modules = sys.modules["torch.nn"].ModuleList
+    if type(step.transforms) not in (list, tuple, modules):
+        refuse(f"its transforms are a {type(step.transforms).__name__}, not a list")
+    steps: list[PixelStep] = []
+    on_tensor: list[PixelStep] | str = []
+    for inner in _flat(list(step.transforms)):
+        name = type(inner).__name__
+        match _read(inner):
+            case Geometric(steps=(HorizontalFlip() | VerticalFlip() as flip,)):
+                read = Coloured((_mirrored(flip),), (_mirrored(flip),))
+            case Coloured() as read if not any(isinstance(one, (Grey, WholeBatch)) for one in read.steps):
+                pass
+            case _:
+                refuse(f"{name} inside it")
+        steps += read.steps
+        if isinstance(read.on_tensor, str):
+            on_tensor = f"{name} inside it: {read.on_tensor}"
+        elif not isinstance(on_tensor, str):
+            on_tensor += read.on_tensor
+    p = probability(step)
+    return Coloured(
+        (Sometimes(p, tuple(steps)),),
+        on_tensor if isinstance(on_tensor, str) else (Sometimes(p, tuple(on_tensor)),),
+    )
+
+
+def _mirrored(flip: HorizontalFlip | VerticalFlip) -> Mirror:
+    return Mirror(0 if isinstance(flip, HorizontalFlip) else 1, flip.p)
 
 
 def _check_untouched(step: object) -> None:
@@ -123,6 +177,9 @@ class _Builder:
         self.lines: list[str] = []
         self._composition = Composition()
         self._steps: list[Step] = []
+        self._pixels: list[PixelStep] = []
+        self._finish: list[PixelStep] = []
+        self._channels = 3
         self._kind = "pil"
         self._levels: NDArray[np.float32] = np.empty((3, 256), np.float32)
         self._divisor, self._mean, self._std = 1.0, np.zeros(3), np.ones(3)
@@ -135,14 +192,12 @@ class _Builder:
             case Geometric():
                 for step in read.steps:
                     self._geometry(step, read)
+            case Coloured():
+                self._coloured(read)
+            case Erasing():
+                self._erasing(read)
             case ToTensor():
-                if self._kind != "pil":
-                    if read.scaled:
-                        refuse("the picture is a tensor already")
-                    return
-                self._kind = "uint8"
-                if read.scaled:
-                    self._float("divide")
+                self._tensor(read)
             case Cast():
                 self._cast(read)
             case Normalise():
@@ -150,15 +205,19 @@ class _Builder:
 
     def plan(self) -> Plan:
         """Return what all the steps amount to."""
-        is_float = self._kind == "float"
-        self._levels.setflags(write=False)
+        is_float, channels = self._kind == "float", self._channels
+        levels = self._levels[:channels]
+        levels.setflags(write=False)
         return Plan(
             steps=tuple(self._steps),
+            pixels=tuple(self._pixels),
+            finish=tuple(self._finish),
+            grey=channels == 1,
             dtype="float32" if is_float else "uint8",
-            levels=self._levels if is_float else None,
+            levels=levels if is_float else None,
             divisor=self._divisor,
-            mean=tuple(self._mean.tolist()),
-            std=tuple(self._std.tolist()),
+            mean=tuple(self._mean[:channels].tolist()),
+            std=tuple(self._std[:channels].tolist()),
             fill=self._fill or (0, 0, 0),
             interpolation=self._interpolation,
             output_size=self._composition.size,
@@ -166,7 +225,19 @@ class _Builder:
             description=tuple(self.lines),
         )
 
+    def _tensor(self, read: ToTensor) -> None:
+        if self._kind != "pil":
+            if read.scaled:
+                refuse("the picture is a tensor already")
+            return
+        self._kind = "uint8"
+        if read.scaled:
+            self._float("divide")
+
     def _geometry(self, step: Step, read: Geometric) -> None:
+        if self._pixels or self._finish:
+            self._behind_pixels(step)
+            return
         match step:
             case Resize() | RandomResizedCrop():
                 self._check_resampling(read)
@@ -178,6 +249,38 @@ class _Builder:
                 self._check_fill(read.fill)
         self._composition.add(step, read.interpolation)
         self._steps.append(step)
+
+    def _behind_pixels(self, step: Step) -> None:
+        """Take a flip behind a step of pixels; other geometry would have to come before it."""
+        if not isinstance(step, HorizontalFlip | VerticalFlip):
+            refuse("a change of size behind a step of pixels")
+        (self._finish or self._pixels).append(_mirrored(step))
+
+    def _coloured(self, read: Coloured) -> None:
+        if not read.steps:
+            return
+        if self._kind == "float":
+            refuse("a step of uint8 pixels on float pixels")
+        steps = read.steps if self._kind == "pil" else read.on_tensor
+        if isinstance(steps, str):
+            refuse(steps)
+        for step in steps:
+            if isinstance(step, Grey) and step.channels is not None:
+                self._channels = step.channels
+        self._pixels += steps
+
+    def _erasing(self, read: Erasing) -> None:
+        step = read.step
+        if self._kind == "pil" and not read.on_pil:
+            refuse("the picture is no tensor yet")
+        if step.value is not None:
+            if len(step.value) not in (1, self._channels):
+                refuse(f"value {step.value!r} for {self._channels} channels")
+            if self._kind != "float" and not all(0 <= value < 256 for value in step.value):  # noqa: PLR2004  uint8
+                refuse(f"value {step.value!r} for uint8 pixels")
+            step = replace(step, value=tuple(np.broadcast_to(step.value, 3).tolist()))
+        taken = Sometimes(read.p, (step,))
+        (self._finish if self._kind == "float" else self._pixels).append(taken)
 
     def _check_resampling(self, read: Geometric) -> None:
         if self._kind == "float":
@@ -217,7 +320,26 @@ class _Builder:
     def _normalise(self, read: Normalise) -> None:
         if self._kind != "float":
             refuse("the picture is no float tensor yet")
+        if self._channels == 1 and max(len(read.mean), len(read.std)) > 1:
+            refuse("three values for one channel")
         mean, std = np.broadcast_to(read.mean, 3), np.broadcast_to(read.std, 3)
+        self._finish = [_normalised(step, mean, std) for step in self._finish]
         self._levels -= mean.astype(np.float32)[:, None]
         self._levels /= std.astype(np.float32)[:, None]
         self._mean, self._std = self._mean + self._std * mean, self._std * std
+
+
+def _normalised(step: PixelStep, mean: NDArray[np.float64], std: NDArray[np.float64]) -> PixelStep:
+    """Return a step for pixels that are normalised already; in float32, as torch would normalise what it erased."""
+    match step:
+        case Sometimes():
+            return replace(step, steps=tuple(_normalised(inner, mean, std) for inner in step.steps))
+        case Erase(value=None):
+            factor, shift = np.array(step.noise)
+            return replace(step, noise=(tuple((factor / std).tolist()), tuple(((shift - mean) / std).tolist())))
+        case Erase():
+            value = np.array(step.value, np.float32)
+            value -= mean.astype(np.float32)
+            value /= std.astype(np.float32)
+            return replace(step, value=tuple(value.tolist()))
+    return step

@@ -1,4 +1,4 @@
-"""What a transform asks for, as a value: geometry steps, then one number per grey level."""
+"""What a transform asks for, as a value: geometry steps, pixel steps, then one number per grey level."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from fastdata.transforms.pixel_steps import PixelStep
     from fastdata.types import Interpolation, Mode
 
 __all__ = [
@@ -103,16 +104,21 @@ Step = Resize | CenterCrop | Pad | RandomCrop | RandomResizedCrop | HorizontalFl
 class Plan:
     """All that the engine must know of a transform.
 
-    steps: geometry, in order; ``draws`` is the number of uniform draws a sample needs for them.
-    mode: "RGB" or "L", the pixels that are decoded. dtype: of the batch. With float32, ``levels`` (float32 (C, 256),
-    read-only) holds the value of each grey level, to the bit what torchvision computes; for a device that computes it
-    instead: (v / divisor - mean[c]) / std[c]. With uint8, levels is None and divisor 1.
+    steps: geometry, in order. pixels: what happens to the uint8 pixels after that, in order; finish: what happens to
+    the floats behind the levels. ``draws`` is the number of uniform draws a sample needs: geometry's come first.
+    mode: "RGB" or "L", the pixels that are decoded; grey: the pixel steps make one channel of three. dtype: of the
+    batch. With float32, ``levels`` (float32 (C, 256), read-only) holds the value of each grey level, to the bit what
+    torchvision computes; for a device that computes it instead: (v / divisor - mean[c]) / std[c]. With uint8, levels is
+    None and divisor 1.
     output_size: (width, height) of every result, or None where it depends on the picture.
     output_kind: "pil" where the pipeline never makes a tensor, so that torchvision's would give PIL images.
     description: one line per step of the user's pipeline, for explain().
     """
 
     steps: tuple[Step, ...] = ()
+    pixels: tuple[PixelStep, ...] = ()
+    finish: tuple[PixelStep, ...] = ()
+    grey: bool = False
     mode: Mode = "RGB"
     dtype: Literal["uint8", "float32"] = "uint8"
     levels: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
@@ -129,12 +135,12 @@ class Plan:
     @property
     def channels(self) -> int:
         """Return the number of channels of the result."""
-        return 1 if self.mode == "L" else 3
+        return 1 if self.mode == "L" or self.grey else 3
 
     @property
     def draws(self) -> int:
         """Return how many uniform draws a sample needs; 0 for an evaluation pipeline."""
-        return sum(step.draws for step in self.steps)
+        return sum(step.draws for step in (*self.steps, *self.pixels, *self.finish))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ that the engine cannot honour to the pixel.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
+from fastdata.transforms.attributes import integer, number, probability, span
 from fastdata.transforms.composition import refuse
 from fastdata.transforms.plan import (
     CenterCrop,
@@ -77,37 +77,12 @@ Reader = Callable[[Any, bool], Read]
 _PILLOW: dict[int, Interpolation] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 
-def _integer(value: object, least: int, what: str) -> int:
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least:
-        return int(value)
-    return refuse(f"{what} {value!r} is no whole number of at least {least}")
-
-
-def _number(value: object, what: str) -> float:
-    if isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value):
-        return float(value)
-    return refuse(f"{what} {value!r} is no finite number")
-
-
 def _size(value: object) -> tuple[int, int]:
     """Return (width, height) of a size that torchvision stores as (height, width), (side,) or side."""
     sides = list(value) if isinstance(value, (list, tuple)) else [value]
     if len(sides) not in (1, 2):
         refuse(f"size {value!r} is neither a side nor (height, width)")
-    return _integer(sides[-1], 1, "size"), _integer(sides[0], 1, "size")
-
-
-def _range(value: object, what: str) -> tuple[float, float]:
-    if not isinstance(value, (list, tuple)) or len(value) != 2:  # noqa: PLR2004  a range has two ends
-        refuse(f"{what} {value!r} is no (min, max)")
-    low, high = _number(value[0], what), _number(value[1], what)
-    if not 0 <= low <= high or high == 0:
-        refuse(f"{what} {value!r} is not 0 <= min <= max")
-    return low, high
-
-
-def _probability(step: Any) -> float:  # noqa: ANN401  any object of a known type
-    return _number(step.p, "p")
+    return integer(sides[-1], 1, "size"), integer(sides[0], 1, "size")
 
 
 def _interpolation(value: object) -> Interpolation:
@@ -126,8 +101,7 @@ def _fill(value: object) -> tuple[int, int, int]:
         refuse(f"fill {value!r} differs by type")
     values = list(value) if isinstance(value, (list, tuple)) else [0 if value is None else value]
     levels = [
-        _integer(int(level) if isinstance(level, float) and level.is_integer() else level, 0, "fill")
-        for level in values
+        integer(int(level) if isinstance(level, float) and level.is_integer() else level, 0, "fill") for level in values
     ]
     if len(levels) == 1:
         levels *= 3
@@ -143,7 +117,7 @@ def _padding(value: object, *, torch_order: bool) -> Pad | None:
     sides = list(value) if isinstance(value, (list, tuple)) else [value]
     if len(sides) not in (1, 2, 4):
         refuse(f"padding {value!r} is no 1, 2 or 4 numbers")
-    whole = [_integer(side, 0, "padding") for side in sides]
+    whole = [integer(side, 0, "padding") for side in sides]
     if torch_order:
         left, right, top, bottom = whole
     else:
@@ -158,13 +132,13 @@ def _constant(step: Any) -> None:  # noqa: ANN401  any object of a known type
 
 def _resize(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
     how = _interpolation(step.interpolation)
-    longest = None if step.max_size is None else _integer(step.max_size, 1, "max_size")
+    longest = None if step.max_size is None else integer(step.max_size, 1, "max_size")
     size = step.size
     sides = list(size) if isinstance(size, (list, tuple)) else [size]
     if size is None and v2 and longest is not None:
         found = Resize(longest=longest)
     elif len(sides) == 1:
-        shorter = _integer(sides[0], 1, "size")
+        shorter = integer(sides[0], 1, "size")
         if longest is not None and longest <= shorter:
             refuse(f"max_size {longest} is not above size {shorter}")
         found = Resize(shorter=shorter, longest=longest)
@@ -195,21 +169,21 @@ def _pad(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
 
 
 def _random_resized_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
-    ratio = _range(step.ratio, "ratio")
+    ratio = span(step.ratio, "ratio")
     if ratio[0] == 0:
         refuse(f"ratio {step.ratio!r} reaches 0")
     if v2 and not np.allclose(np.exp(step._log_ratio.tolist()), ratio, rtol=1e-5):  # noqa: SLF001  what v2 draws from
         refuse("ratio was changed after construction")
-    found = RandomResizedCrop(*_size(step.size), scale=_range(step.scale, "scale"), ratio=ratio)
+    found = RandomResizedCrop(*_size(step.size), scale=span(step.scale, "scale"), ratio=ratio)
     return Geometric((found,), _interpolation(step.interpolation), bool(step.antialias))
 
 
 def _horizontal_flip(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
-    return Geometric((HorizontalFlip(_probability(step)),))
+    return Geometric((HorizontalFlip(probability(step)),))
 
 
 def _vertical_flip(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
-    return Geometric((VerticalFlip(_probability(step)),))
+    return Geometric((VerticalFlip(probability(step)),))
 
 
 def _to_tensor(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
@@ -255,7 +229,7 @@ def _per_channel(value: object, what: str) -> tuple[float, ...]:
     values = value if isinstance(value, Sequence) else [value]
     if len(values) not in (1, 3):
         refuse(f"{what} {value!r} has neither one value nor three")
-    return tuple(_number(each, what) for each in values)
+    return tuple(number(each, what) for each in values)
 
 
 def _nothing(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001

@@ -14,7 +14,7 @@ from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from fastdata.transforms import Plan, Unsupported, compile_transform
+from fastdata.transforms import Plan, Unsupported, batch_op, compile_transform
 from fastdata.transforms.plan import CenterCrop, HorizontalFlip, Pad, RandomCrop, RandomResizedCrop, Resize
 
 IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
@@ -141,11 +141,11 @@ def changed(step, **attributes):
 
 
 REFUSED = [
-    (v1.Compose([v1.Resize(9), v1.ToTensor(), v1.ColorJitter()]), "step 3, ColorJitter: not known"),
+    (v1.Compose([v1.Resize(9), v1.ToTensor(), v1.RandomPerspective()]), "step 3, RandomPerspective: not known"),
     (v1.Lambda(lambda x: x), "step 1, Lambda: not known"),
     (lambda x: x, "step 1, function: not known"),
-    (v1.Grayscale(), "Grayscale: not known"),
-    (v1.RandomApply([v1.Resize(9)]), "RandomApply: not known"),
+    (v1.RandomChoice([v1.Resize(9)]), "RandomChoice: not known"),
+    (v1.RandomApply([v1.Resize(9)]), "RandomApply: Resize inside it"),
     (Mine(9), "step 1, Mine: not known"),
     (v1.Resize, "step 1, type: not known"),
     (hooked(), "Resize: it has hooks"),
@@ -191,6 +191,39 @@ REFUSED = [
     ([v2.ToImage(), v2.ToDtype(torch.float16)], "float16"),
     ([v2.ToImage(), v2.ToDtype({tv_tensors.Image: torch.float32, "others": None})], "a dtype for each type"),
     (v2.ToDtype(torch.float32), "no tensor yet"),
+]
+
+JITTER = v1.ColorJitter(0.4, 0.4, 0.4, 0.1)
+REFUSED += [
+    ([v1.ToTensor(), JITTER], "step 2, ColorJitter: a step of uint8 pixels on float pixels"),
+    ([v1.PILToTensor(), JITTER], "hue on a tensor has other values"),
+    ([v2.ToImage(), v2.RandomAdjustSharpness(2)], "sharpness of a tensor"),
+    ([JITTER, v1.Resize(9)], "step 2, Resize: a change of size behind a step of pixels"),
+    ([v1.RandomGrayscale(), v1.CenterCrop(9)], "a change of size behind a step of pixels"),
+    ([v1.ToTensor(), v1.RandomErasing(), v1.Pad(1)], "a change of size behind a step of pixels"),
+    (changed(v1.Grayscale(), num_output_channels=2), "num_output_channels 2"),
+    (changed(v1.RandomPosterize(4), bits=0), "bits 0"),
+    (changed(v1.RandomPosterize(4), bits=9), "bits 9"),
+    ([v1.PILToTensor(), v1.RandomSolarize(300)], "threshold 300.0 on a tensor"),
+    (changed(v1.RandomSolarize(4), threshold="4"), "threshold '4'"),
+    (changed(v1.RandomAdjustSharpness(4), sharpness_factor=-1), "sharpness_factor -1.0"),
+    (changed(v1.ColorJitter(), brightness=(0.5, 0.1)), "brightness (0.5, 0.1)"),
+    (changed(v1.ColorJitter(), hue=(0.1, 0.6)), "hue (0.1, 0.6)"),
+    (changed(v1.ColorJitter(), hue=0.1), "hue 0.1"),
+    (changed(v1.GaussianBlur(3), kernel_size=(3, 4)), "kernel_size (3, 4)"),
+    (changed(v1.GaussianBlur(3), sigma=(0.0, 1.0)), "sigma (0.0, 1.0) reaches 0"),
+    (v1.RandomErasing(), "RandomErasing: the picture is no tensor yet"),
+    ([v1.ToTensor(), v1.RandomErasing(value=(1, 2))], "neither one number nor three"),
+    ([v1.PILToTensor(), v1.RandomErasing(value=256)], "for uint8 pixels"),
+    ([v1.Grayscale(), v1.ToTensor(), v1.RandomErasing(value=(1, 2, 3))], "for 1 channels"),
+    ([v1.Grayscale(), v1.ToTensor(), v1.Normalize(*IMAGENET)], "three values for one channel"),
+    (changed(v2.RandomErasing(), ratio=(0.1, 1.0)), "ratio was changed"),
+    ([v1.ToTensor(), changed(v1.RandomErasing(), ratio=(0.0, 1.0))], "reaches 0"),
+    (v1.RandomApply([v1.Grayscale()]), "RandomApply: Grayscale inside it"),
+    (v1.RandomApply([v1.Lambda(abs)]), "not known"),
+    (v1.RandomApply([batch_op(abs)]), "BatchOp inside it"),
+    ([v1.PILToTensor(), v1.RandomApply([JITTER])], "RandomApply: ColorJitter inside it: hue on a tensor"),
+    ([v1.ToTensor(), batch_op(abs)], "a step of uint8 pixels on float pixels"),
 ]
 
 

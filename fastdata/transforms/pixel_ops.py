@@ -1,0 +1,354 @@
+"""What each pixel step does to a picture, given its draws: Pillow's arithmetic, to the bit where a step says so.
+
+numpy only: a torch operator would start threads of its own inside the engine's. The calls are few and large, so that
+numpy lets other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from fastdata.errors import OptionError
+from fastdata.transforms.hue import shift_hue
+from fastdata.transforms.pixel_steps import (
+    AutoContrast,
+    Blur,
+    Equalize,
+    Erase,
+    Grey,
+    Invert,
+    Jitter,
+    Mirror,
+    Posterize,
+    Sharpness,
+    Solarize,
+    Sometimes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from fastdata.transforms.picture import Picture
+    from fastdata.transforms.pixel_steps import PixelStep
+
+    Bytes = NDArray[np.uint8]
+    Draws = Sequence[float]
+
+__all__ = ["apply", "apply_to_floats"]
+
+_GREYS = np.arange(256, dtype=np.uint8)
+_LEVELS = np.arange(256, dtype=np.float32)
+_ORDERS = tuple(permutations(range(4)))
+
+
+def apply(step: PixelStep, picture: Picture, u: Draws) -> None:
+    """Change ``picture`` as ``step`` says, with its uniform draws of [0, 1), ``step.draws`` of them."""
+    _ACTIONS[type(step)](step, picture, u)
+
+
+def apply_to_floats(step: PixelStep, pixels: NDArray[np.float32], u: Draws) -> None:
+    """Change ``pixels`` (C, H, W), in place, as a step that may come behind the levels says."""
+    match step:
+        case Sometimes():
+            if u[0] < step.p:
+                at = 1
+                for inner in step.steps:
+                    apply_to_floats(inner, pixels, u[at : at + inner.draws])
+                    at += inner.draws
+        case Mirror():
+            _mirror(step, pixels, u)
+        case Erase():
+            _erase(step, pixels, u)
+        case _:
+            raise TypeError(f"{type(step).__name__} is no step for floats")
+
+
+def _mirror(step: Mirror, pixels: NDArray[Any], u: Draws) -> None:
+    if u[0] < step.p:
+        pixels[...] = pixels[:, :, ::-1] if step.axis == 0 else pixels[:, ::-1]
+
+
+def _sometimes(step: Sometimes, picture: Picture, u: Draws) -> None:
+    if u[0] < step.p:
+        at = 1
+        for inner in step.steps:
+            apply(inner, picture, u[at : at + inner.draws])
+            at += inner.draws
+
+
+def _posterize(step: Posterize, picture: Picture, u: Draws) -> None:  # noqa: ARG001  as all actions
+    picture.map(_GREYS & np.uint8(256 - (1 << (8 - step.bits))))
+
+
+def _solarize(step: Solarize, picture: Picture, u: Draws) -> None:  # noqa: ARG001
+    picture.map(np.where(step.threshold > _GREYS, _GREYS, 255 - _GREYS))
+
+
+# ---------------------------------------------------------------- grey
+
+
+def _to_grey(step: Grey, picture: Picture, u: Draws) -> None:  # noqa: ARG001
+    wanted = step.channels or picture.channels
+    if picture.channels != 1:
+        picture.settle()
+        picture.planes[0] = _grey(picture, tensor=step.tensor)
+    elif wanted == 1:
+        return
+    else:
+        picture.settle()
+    picture.planes[1:wanted] = picture.planes[0]
+    picture.channels = wanted
+
+
+def _grey(picture: Picture, *, tensor: bool = False) -> Bytes:
+    """Return the grey picture (H, W) of a settled one, in the room or its own plane."""
+    if picture.channels == 1:
+        first: Bytes = picture.planes[0]
+        return first
+    red, green, blue = picture.planes
+    room = picture.room
+    grey: Bytes = room.array("grey", np.uint8)
+    if tensor:
+        # torchvision's _rgb_to_grayscale_image: float32, in this order, cut off.
+        total, part = room.array("total", np.float32), room.array("part", np.float32)
+        np.multiply(red, np.float32(0.2989), out=total, dtype=np.float32)
+        for plane, weight in ((green, 0.587), (blue, 0.114)):
+            np.multiply(plane, np.float32(weight), out=part, dtype=np.float32)
+            np.add(total, part, out=total)
+        np.copyto(grey, total, casting="unsafe")
+        return grey
+    # Pillow's L24 (src/libImaging/Convert.c): rounded 16-bit weights.
+    total, part = room.array("total", np.uint32), room.array("part", np.uint32)
+    np.multiply(red, np.uint32(19595), out=total, dtype=np.uint32)
+    for plane, factor in ((green, 38470), (blue, 7471)):
+        np.multiply(plane, np.uint32(factor), out=part, dtype=np.uint32)
+        np.add(total, part, out=total)
+    np.add(total, np.uint32(0x8000), out=total)
+    np.right_shift(total, np.uint32(16), out=total)
+    np.copyto(grey, total, casting="unsafe")
+    return grey
+
+
+# ---------------------------------------------------------------- ColorJitter
+
+
+def _jitter(step: Jitter, picture: Picture, u: Draws) -> None:
+    ranges = step.brightness, step.contrast, step.saturation, step.hue
+    for number in _ORDERS[int(u[0] * len(_ORDERS))]:
+        span = ranges[number]
+        if span is not None:
+            _ADJUST[number](picture, span[0] + u[1 + number] * (span[1] - span[0]), step.tensor)
+
+
+def _brightness(picture: Picture, factor: float, tensor: bool) -> None:  # noqa: ARG001, FBT001  one signature for all
+    picture.map(_blend_table(0.0, factor))
+
+
+def _contrast(picture: Picture, factor: float, tensor: bool) -> None:  # noqa: FBT001
+    picture.settle()
+    grey = _grey(picture, tensor=tensor)
+    mean = float(grey.sum(dtype=np.uint64)) / grey.size
+    if not tensor:
+        picture.map(_blend_table(int(mean + 0.5), factor))
+        return
+    ratio = np.float32(factor)
+    table = _LEVELS * ratio + np.float32(mean) * np.float32(1.0 - factor)
+    picture.map(np.clip(table, 0, 255).astype(np.uint8))
+
+
+def _saturation(picture: Picture, factor: float, tensor: bool) -> None:  # noqa: FBT001
+    if picture.channels == 1:
+        return
+    pixels = picture.settle()
+    base = picture.room.array("base", np.float32)
+    np.copyto(base, _grey(picture, tensor=tensor))
+    work = picture.room.array("work", np.float32, 3)
+    np.copyto(work, pixels)
+    if tensor:
+        np.multiply(work, np.float32(factor), out=work)
+        np.multiply(base, np.float32(1.0 - factor), out=base)
+        np.add(work, base, out=work)
+    else:
+        _blend(base, work, factor)
+    _store(work, pixels)
+
+
+def _hue(picture: Picture, factor: float, tensor: bool) -> None:  # noqa: ARG001, FBT001
+    if picture.channels != 1:
+        picture.settle()
+        shift_hue(picture.planes, int(factor * 255), picture.room)
+
+
+_ADJUST = (_brightness, _contrast, _saturation, _hue)
+
+
+def _blend_table(base: float, factor: float) -> Bytes:
+    """Return what Image.blend makes of each grey level and a picture of one colour."""
+    work = _LEVELS.copy()
+    _blend(np.float32(base), work, factor)
+    return np.clip(work, 0, 255, out=work).astype(np.uint8)
+
+
+def _blend(base: Any, work: NDArray[np.float32], factor: float) -> None:  # noqa: ANN401  an array or a number
+    """Make of ``work`` base + factor * (work - base): float32 as in Pillow's Blend.c."""
+    np.subtract(work, base, out=work)
+    np.multiply(work, np.float32(factor), out=work)
+    np.add(work, base, out=work)
+
+
+def _store(work: NDArray[np.float32], pixels: Bytes) -> None:
+    np.clip(work, np.float32(0), np.float32(255), out=work)
+    np.copyto(pixels, work, casting="unsafe")
+
+
+# ---------------------------------------------------------------- neighbours
+
+
+def _sharpen(step: Sharpness, picture: Picture, u: Draws) -> None:  # noqa: ARG001
+    """Pillow's Sharpness: blend with ImageFilter.SMOOTH, (sum of the 8 around + 5 * centre) / 13; edges stay."""
+    pixels = picture.settle()
+    if min(pixels.shape[1:]) < 3:  # noqa: PLR2004  no pixel has all its neighbours
+        return
+    base, work = picture.room.array("base", np.float32), picture.room.array("line", np.float32)
+    for plane in pixels:
+        wide = plane.astype(np.uint16)
+        rows = wide[:, :-2] + wide[:, 1:-1]
+        rows += wide[:, 2:]
+        smooth = rows[:-2] + rows[1:-1]
+        smooth += rows[2:]
+        smooth += wide[1:-1, 1:-1] * np.uint16(4)
+        smooth += np.uint16(6)  # to the nearest: 13 is odd, so there are no halves
+        smooth //= np.uint16(13)
+        np.copyto(base, plane)
+        base[1:-1, 1:-1] = smooth
+        np.copyto(work, plane)
+        _blend(base, work, step.factor)
+        _store(work, plane)
+
+
+def _blur(step: Blur, picture: Picture, u: Draws) -> None:
+    """Convolve rows, then columns, in float32, reflected at the edges, rounded to the nearest even."""
+    kernel, sigma = step.kernel, step.sigma[0] + u[0] * (step.sigma[1] - step.sigma[0])
+    pixels = picture.settle()
+    height, width = pixels.shape[1:]
+    across, down = kernel[0] // 2, kernel[1] // 2
+    if across >= width or down >= height:
+        raise OptionError(
+            f"GaussianBlur: a kernel of {kernel} (width, height) reaches over a picture of {width} x {height}"
+        )
+    for plane in pixels:
+        padded = np.pad(plane, ((down, down), (across, across)), mode="reflect").astype(np.float32)
+        rows = _convolve(padded.T, _gaussian(kernel[0], sigma)).T if across else padded
+        done = _convolve(rows, _gaussian(kernel[1], sigma)) if down else rows
+        np.copyto(plane, np.rint(done), casting="unsafe")
+
+
+def _convolve(pixels: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the sums along the first axis, which gets shorter by ``len(weights) - 1``; the weights are symmetric."""
+    taps = len(weights)
+    count = len(pixels) - taps + 1
+    middle = taps // 2
+    total: NDArray[np.float32] = pixels[middle : middle + count] * weights[middle]
+    part = np.empty_like(total)
+    for at in range(middle):
+        if weights[at] < _NOTHING:
+            continue
+        np.add(pixels[at : at + count], pixels[taps - 1 - at : taps - 1 - at + count], out=part)
+        np.multiply(part, weights[at], out=part)
+        np.add(total, part, out=total)
+    return total
+
+
+# Weights below this move no pixel by more than 255 * 2 * 40 taps of it, 0.002 of a level.
+_NOTHING = 1e-7
+
+
+def _gaussian(taps: int, sigma: float) -> NDArray[np.float32]:
+    at = np.arange(taps) - (taps - 1) * 0.5
+    weights = np.exp(-0.5 * (at / sigma) ** 2)
+    normed: NDArray[np.float32] = (weights / weights.sum()).astype(np.float32)
+    return normed
+
+
+# ---------------------------------------------------------------- histograms
+
+
+def _histogram(plane: Bytes) -> NDArray[np.int64]:
+    height, width = plane.shape  # Pillow counts three times as fast as numpy.bincount
+    return np.array(Image.frombuffer("L", (width, height), plane, "raw", "L", 0, 1).histogram())
+
+
+def _stretched(plane: Bytes) -> Bytes:
+    """Return ImageOps.autocontrast's table."""
+    low, high = int(plane.min()), int(plane.max())
+    if high <= low:
+        return _GREYS
+    scale = 255.0 / (high - low)
+    table: Bytes = np.clip(np.trunc(_GREYS * scale + -low * scale), 0, 255).astype(np.uint8)
+    return table
+
+
+def _equalised(plane: Bytes) -> Bytes:
+    """Return ImageOps.equalize's table."""
+    counts = _histogram(plane)
+    filled = counts[counts > 0]
+    step = (int(filled.sum()) - int(filled[-1])) // 255
+    if len(filled) <= 1 or not step:
+        return _GREYS
+    before = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    table: Bytes = ((before + step // 2) // step).clip(0, 255).astype(np.uint8)
+    return table
+
+
+# ---------------------------------------------------------------- erasing
+
+
+def _erase(step: Erase, pixels: NDArray[Any], u: Draws) -> None:
+    """Erase a rectangle of ``pixels`` (C, H, W), uint8 or float32, in place: RandomErasing.get_params and erase."""
+    channels, height, width = pixels.shape
+    low, high = math.log(step.ratio[0]), math.log(step.ratio[1])
+    for at in range(0, 20, 2):
+        area = height * width * (step.scale[0] + u[at] * (step.scale[1] - step.scale[0]))
+        aspect = math.exp(low + u[at + 1] * (high - low))
+        h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if h < height and w < width:
+            break
+    else:
+        return
+    top, left = int(u[20] * (height - h + 1)), int(u[21] * (width - w + 1))
+    where = pixels[:, top : top + h, left : left + w]
+    if step.value is not None:
+        where[...] = _levels_of(np.array(step.value, np.float32), where.dtype)[:channels, None, None]
+        return
+    seed = [int(u[22] * 2**32), int(u[23] * 2**32)]
+    noise = np.random.Generator(np.random.Philox(seed)).standard_normal(where.shape, np.float32)
+    factor, shift = (np.array(each, np.float32)[:channels, None, None] for each in step.noise)
+    where[...] = _levels_of(noise * factor + shift, where.dtype)
+
+
+def _levels_of(values: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return float32, or uint8 as torch casts: the fraction is cut off, negative numbers wrap around."""
+    return values.astype(np.int64).astype(np.uint8) if dtype == np.uint8 else values
+
+
+_ACTIONS: dict[type, Callable[[Any, Picture, Draws], None]] = {
+    AutoContrast: lambda _, picture, __: picture.map(np.stack([_stretched(plane) for plane in picture.settle()])),
+    Blur: _blur,
+    Equalize: lambda _, picture, __: picture.map(np.stack([_equalised(plane) for plane in picture.settle()])),
+    Erase: lambda step, picture, u: _erase(step, picture.settle(), u),
+    Grey: _to_grey,
+    Invert: lambda _, picture, __: picture.map(255 - _GREYS),
+    Jitter: _jitter,
+    Mirror: lambda step, picture, u: _mirror(step, picture.planes[: picture.channels], u),
+    Posterize: _posterize,
+    Sharpness: _sharpen,
+    Solarize: _solarize,
+    Sometimes: _sometimes,
+}
