@@ -123,7 +123,9 @@ Status JpegReader::read(const Region& region, int channels, const RowSink& sink,
   if (rows_.size() < plan.row_bytes * kRowsAtOnce) rows_.resize(plan.row_bytes * kRowsAtOnce);
   plan.rows = rows_.data();
   if (!sink.begin(sink.self, plan.channels)) return kNoMemory;
-  return read_rows(jpeg_, plan);
+  const Status status = read_rows(jpeg_, plan);
+  jpeg_abort_decompress(&info);  // gives back what a large or progressive image took, even when no other one follows
+  return status;
 }
 
 }  // namespace fastdata

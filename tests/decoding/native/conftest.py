@@ -6,6 +6,7 @@ import io
 from typing import TYPE_CHECKING
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 native = pytest.importorskip("fastdata._native", reason="the core was not built")
 
+PILLOW = int(PIL.__version__.split(".")[0])
 FILTERS = {
     "nearest": Image.Resampling.NEAREST,
     "box": Image.Resampling.BOX,
@@ -66,6 +68,12 @@ def picture_by_pillow(image: Image.Image, geometry: Geometry, row: int, channels
     size = tuple(int(value) for value in geometry.size[row])
     image = image.crop(tuple(int(value) for value in box))
     inner = tuple(float(value) for value in window - origin)
+    if PILLOW < 13 and image.height > size[1] and 2 * (image.width - size[0]) < image.height - size[1]:
+        # From 13 on Pillow makes the vertical pass first here; which one comes first is part of the result.
+        image = image.resize(
+            (image.width, size[1]), FILTERS[geometry.interpolation], box=(0, inner[1], image.width, inner[3])
+        )
+        inner = (inner[0], 0.0, inner[2], float(size[1]))
     image = image.resize(size, FILTERS[geometry.interpolation], box=inner)
     pixels = np.asarray(image).reshape(size[1], size[0], channels)
     left, top, width, height = (int(value) for value in geometry.rect[row])
