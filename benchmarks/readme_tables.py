@@ -1,0 +1,89 @@
+"""Write the README's tables from the JSON files in benchmarks/results; run it after the benchmarks.
+
+fastdata bench load p256.lmdb --output benchmarks/results/load.json
+fastdata bench decode PHOTOS --output benchmarks/results/decode.json
+python benchmarks/loaders.py ... --output benchmarks/results/loaders.json
+python benchmarks/pack.py ... ; python benchmarks/engine.py ... ; python benchmarks/open_pack.py ...
+python benchmarks/readme_tables.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+README = HERE.parent / "README.md"
+
+
+def main() -> None:
+    """Replace what stands between the markers of the README."""
+    text = README.read_text(encoding="utf-8")
+    text = _between(text, "numbers", _numbers())
+    text = _between(text, "decoders", _decoders())
+    README.write_text(text, encoding="utf-8")
+
+
+def _between(text: str, name: str, body: str) -> str:
+    pattern = re.compile(rf"(<!-- {name}: .*? -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise SystemExit(f"README.md has no markers for {name}")
+    return pattern.sub(lambda match: match[1] + body + match[2], text)
+
+
+def _read(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def _machine(report: dict[str, Any]) -> str:
+    machine = report["machine"]
+    return f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}"
+
+
+def _numbers() -> str:
+    load = _read("load")
+    setting, pack = load["setting"], load["pack"]
+    rows = [
+        [row["loader"], f"{row['images_per_second']:.0f}", f"{row['ratio_to_torchvision']:.2f}"]
+        for row in sorted(load["rows"], key=lambda row: -row["images_per_second"])
+    ]
+    text = (
+        f"{_machine(load)}; {pack['samples']} photographs, shorter side 256, JPEG q90; RandomResizedCrop"
+        f"({setting['size']}) + flip, uint8 batches of {setting['batch_size']}, {setting['workers']} workers each, warm "
+        f"cache; medians of {setting['rounds']} interleaved rounds. Absolute numbers are this machine's; quote ratios.\n\n"
+    )
+    return text + _table(["loader", "images/s", "x torchvision"], rows) + "\n"
+
+
+def _decoders() -> str:
+    report = _read("decode")
+    rows = [
+        [
+            f"{row['backend']} {row['version']}",
+            f"{row['images_per_second']:.0f}",
+            f"{row['ratio_to_pillow']:.2f}",
+            f"{row['largest_difference']}",
+            f"{len(row['refused'])}",
+        ]
+        for row in report["rows"]
+        if row["threads"] == 1
+    ]
+    text = (
+        f"Whole decodes of {report['images']} photographs ({report['megapixels_each']:.2f} MP, "
+        f"{report['kilobytes_each']:.0f} kB) in memory, one thread of the same machine. Every backend decodes ordinary JPEGs "
+        "itself; PNG, WebP, CMYK, 16 bit, animations, damaged files and what else is odd go to Pillow in the same call, so "
+        "that all give one verdict and one picture.\n\n"
+    )
+    return text + _table(["backend", "images/s", "x Pillow", "largest difference", "refused"], rows)
+
+
+if __name__ == "__main__":
+    main()
