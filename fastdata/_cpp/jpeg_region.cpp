@@ -54,11 +54,19 @@ void convert_row(const jpeg_decompress_struct& info, uint8_t* row, size_t pixels
   if (channels == 1 && info.out_color_space != JCS_GRAYSCALE) rgb_to_grey(row, pixels);
 }
 
+// Reads up to `most` rows, at least one. libjpeg gives none only when it is asked for more than there are, which the
+// caller has ruled out; it must not become an endless loop all the same.
+int some_rows(jpeg_decompress_struct& info, JSAMPARRAY rows, int most) {
+  const JDIMENSION count = jpeg_read_scanlines(&info, rows, static_cast<JDIMENSION>(most));
+  if (count == 0) (*info.err->error_exit)(reinterpret_cast<j_common_ptr>(&info));
+  return static_cast<int>(count);
+}
+
 // Reads rows up to (not including) `end` for nothing.
 void discard_rows(jpeg_decompress_struct& info, JSAMPARRAY rows, int end) {
   while (static_cast<int>(info.output_scanline) < end) {
     const int left = std::min(kRowsAtOnce, end - static_cast<int>(info.output_scanline));
-    jpeg_read_scanlines(&info, rows, left);
+    some_rows(info, rows, left);
   }
 }
 
@@ -78,7 +86,7 @@ Status read_rows(JpegDecompressor& jpeg, const ReadPlan& plan) noexcept {
   for (int y = plan.region.top; y < plan.region.bottom;) {
     const int most = std::min(kRowsAtOnce, plan.region.bottom - y);
     int count = 0;
-    while (count < most) count += static_cast<int>(jpeg_read_scanlines(&info, rows + count, most - count));
+    while (count < most) count += some_rows(info, rows + count, most - count);
     const uint8_t* pixels[kRowsAtOnce];
     for (int i = 0; i < count; ++i) {
       convert_row(info, rows[i] + skipped, wanted, plan.channels);
@@ -114,10 +122,16 @@ Status JpegReader::read(const Region& region, int channels, const RowSink& sink,
     case 4: info.out_color_space = JCS_CMYK; break;
     default: std::strcpy(jpeg_.message, "neither 1, 3 nor 4 components"); return kUnsupported;
   }
+  const int scale = options.scale;
+  if (region.left < 0 || region.top < 0 || region.left >= region.right || region.top >= region.bottom ||
+      region.right > (width() + scale - 1) / scale || region.bottom > (height() + scale - 1) / scale) {
+    std::strcpy(jpeg_.message, "the region lies outside the picture");
+    return kMismatch;
+  }
   info.dct_method = JDCT_ISLOW;
   info.do_fancy_upsampling = options.fast ? FALSE : TRUE;
   info.scale_num = 1;
-  info.scale_denom = static_cast<unsigned>(options.scale);
+  info.scale_denom = static_cast<unsigned>(scale);
   ReadPlan plan{region, info.num_components == 1 ? 1 : channels, options.to_end, nullptr, 0, &sink};
   plan.row_bytes = (static_cast<size_t>(info.image_width) * info.num_components + kSlack + 63) / 64 * 64;
   if (rows_.size() < plan.row_bytes * kRowsAtOnce) rows_.resize(plan.row_bytes * kRowsAtOnce);
