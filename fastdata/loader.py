@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections import deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from fastdata.dataset import PackedDataset, rank_and_world
 from fastdata.decoding.facade import backend_in_use, batch_decoder
 from fastdata.device_ops import Normalizer
+from fastdata.engine.batches import BatchInfo, Keys
 from fastdata.engine.choice import Choice, choose, plain_image_folder
 from fastdata.engine.collate import Collator
 from fastdata.engine.cores import usable_cores
+from fastdata.engine.course import Course
 from fastdata.engine.engine import Engine
 from fastdata.engine.loader_cache import LoaderCache
 from fastdata.engine.runner import Runner, RunnerOptions
-from fastdata.engine.sampler import EpochSampler, jobs_of_order, jobs_of_sampler
+from fastdata.engine.sampler import EpochSampler
+from fastdata.engine.seeded import SeededCollate, SeededDataset, UsersDatasetInit, preserved
 from fastdata.engine.slots import SlotRing
-from fastdata.engine.source import FileSource, StoreSource
+from fastdata.engine.source import FileSource, NumberSource, StoreSource
 from fastdata.errors import OptionError
 from fastdata.faults import FaultLog
 from fastdata.prefetch import CudaPrefetcher
@@ -29,9 +35,10 @@ from fastdata.stores.store import Store
 from fastdata.streams import checked_device, open_streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from fastdata.engine.batches import Batch, BatchInfo, Job
+    from fastdata.engine.batches import Batch
+    from fastdata.engine.resume import Progress
     from fastdata.engine.source import Source
     from fastdata.order import Uneven
     from fastdata.stores.reader import Io
@@ -132,7 +139,6 @@ class FastLoader(DataLoader[Any]):
         self._engine: Engine | None = None
         self._streams: Streams | None = None
         self._cache = LoaderCache.asked(cache, cache_bytes, total or 0, shared=rank_and_world()[1] > 1)
-        self._epochs = 0
         if device is not None:
             checked_device(device)
         super().__init__(
@@ -154,6 +160,16 @@ class FastLoader(DataLoader[Any]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        self._course = Course(
+            dataset,
+            self.sampler,
+            self.batch_sampler,
+            batch_size=self.batch_size,
+            drop_last=drop_last,
+            seed=seed,
+            generator=generator,
+            world=rank_and_world()[1],
+        )
         asked = "engine=True" if engine else "" if cache is None else f"cache={cache!r}, which is the engine's"
         if asked and self._choose().plan is None:
             msg = f"{asked}, but {self._choose().why} (fastdata.cached keeps the samples of any data set)"
@@ -166,11 +182,24 @@ class FastLoader(DataLoader[Any]):
             if self.on_error != "raise":
                 msg = f"on_error={self.on_error!r} is the engine's, and this loader takes {self.explain()}"
                 raise OptionError(msg)
-            batches = super().__iter__()
-            if self.device is None:
-                return batches
-            return iter(CudaPrefetcher(batches, self.device, streams=self._streams_here()))
+            return self._start_workers()
         return self._start(choice.source, choice.plan)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the user is, as a few numbers, whatever the data set's size: at the batch delivered last.
+
+        Flat: ints, strings and uint8 tensors (of generators, where a sampler of the user's needs them).
+        """
+        return self._course.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next ``iter`` go on behind the batch at which ``state`` was taken; whole epochs follow.
+
+        Nothing that is passed over is read or decoded. num_workers and format may have changed, with FastLoader's own
+        order the number of ranks, too. Raises OptionError where the state does not fit. ``set_epoch`` with another
+        epoch than the state's begins that epoch instead. Torch's own generators are the user's to save.
+        """
+        self._course.load_state_dict(state)
 
     def explain(self) -> str:
         """Return which way the next epoch takes and why, with the steps that were understood, as lines of text."""
@@ -219,9 +248,32 @@ class FastLoader(DataLoader[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next ``iter`` gives; without it each is the next one."""
-        for target in (self.sampler, self.dataset):
-            if hasattr(target, "set_epoch"):
-                target.set_epoch(epoch)
+        self._course.set_epoch(epoch)
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
+
+    @property
+    def _index_sampler(self) -> Any:  # noqa: ANN401
+        """What DataLoader draws indices from, and asks for its length."""
+        return super()._index_sampler if isinstance(self.dataset, IterableDataset) else self._course
+
+    def _get_iterator(self) -> Any:  # noqa: ANN401  DataLoader's own iterator
+        """Return DataLoader's iterator over this loader, or over one that differs in what its workers see."""
+        changes: dict[str, Any] = {}
+        if self._course.progress.again:
+            # A base seed was drawn when this epoch began; another one must not move the user's generators.
+            with preserved():
+                seed = int(torch.empty((), dtype=torch.int64).random_().item())
+            changes["generator"] = torch.Generator().manual_seed(seed)
+        if self.seed is not None and not isinstance(self.dataset, IterableDataset):
+            changes["dataset"] = SeededDataset(self.dataset)
+            changes["collate_fn"] = SeededCollate(self.collate_fn)
+            changes["worker_init_fn"] = UsersDatasetInit(self.worker_init_fn)
+        if not changes:
+            return super()._get_iterator()
+        seen = copy.copy(self)
+        vars(seen).update(changes)
+        return DataLoader._get_iterator(seen)  # noqa: SLF001
 
     def _choose(self) -> Choice:
         if self.engine is False:
@@ -277,39 +329,57 @@ class FastLoader(DataLoader[Any]):
         # The prefetcher takes batches ahead of their delivery; it keeps their order, and so does this queue.
         infos: deque[BatchInfo] = deque()
 
-        def collated(batch: Batch) -> Any:  # noqa: ANN401
+        def collate_noted(batch: Batch) -> Any:  # noqa: ANN401
+            collated = collate(batch)
             infos.append(batch.info)
-            return collate(batch)
+            return collated
 
-        batches: Iterator[Any] = map(collated, engine.run(self._jobs(), runner))
+        progress = self._course.begin()
+        batches: Iterator[Any] = map(collate_noted, engine.run(self._course.jobs(self._base_seed), runner))
         if self.device is not None:
             transform = _normalizer(plan) if normalizes else None
             batches = iter(CudaPrefetcher(batches, self.device, transform, streams=self._streams_here()))
-        return _Epoch(self, batches, infos)
+        return _Epoch(self, batches, progress, infos.popleft)
 
-    def _jobs(self) -> Iterator[Job]:
-        # DataLoader draws its base seed after iter(sampler), whose own draws come with the first index: the same here.
-        sampled = self.sampler if isinstance(self.sampler, EpochSampler) else None
-        plain = sampled is not None and type(self.batch_sampler) is BatchSampler and self.batch_size is not None
-        base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
-        if plain:
-            assert sampled is not None
-            assert self.batch_size is not None
-            order = sampled.next_order()
-            key = (self.seed, order.epoch) if self.seed is not None else (base_seed, 0)
-            return jobs_of_order(order, self.batch_size, drop_last=self.drop_last, key=key)
-        key = (base_seed, 0)
-        if self.seed is not None:
-            key, self._epochs = (self.seed, self._epochs), self._epochs + 1
-        assert self.batch_sampler is not None  # the engine is not chosen for batch_size=None
-        return jobs_of_sampler(self.batch_sampler, self.sampler, key)
+    def _start_workers(self) -> _Epoch:
+        """Start an epoch as DataLoader does; a map-style data set's indices come from the course."""
+        progress = self._course.begin()
+        batches: Any = super().__iter__()
+        if isinstance(self.dataset, IterableDataset):
+            next(islice(batches, progress.before, progress.before), None)  # made again: who knows how to pass over?
+        if self.device is not None:
+            batches = iter(CudaPrefetcher(batches, self.device, streams=self._streams_here()))
+        numbered = self._course.numbered and self.in_order
+        drawn = partial(self._drawn, progress) if numbered else None
+        return _Epoch(self, batches, progress, drawn, failures_drawn=numbered)
+
+    def _drawn(self, progress: Progress) -> BatchInfo:
+        indices, valid = progress.drawn.popleft()
+        source = StoreSource(self.dataset.store) if isinstance(self.dataset, PackedDataset) else NumberSource()
+        return BatchInfo(indices, np.ones(len(indices), bool) if valid is None else valid, Keys(source, indices))
+
+    def _base_seed(self) -> int:
+        return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
 
 
 class _Epoch:
-    """One pass over a FastLoader on the engine; says in ``loader.last`` what is known of the batch it just gave."""
+    """One pass over a FastLoader; counts what it delivers, and says in ``loader.last`` what is known of it.
 
-    def __init__(self, loader: FastLoader, batches: Iterator[Any], infos: deque[BatchInfo]) -> None:
-        self._loader, self._batches, self._infos = loader, batches, infos
+    next_info: gives what is known of the next batch, once for each (failures_drawn: and once for each that fails).
+    What is not here is the inner iterator's.
+    """
+
+    def __init__(
+        self,
+        loader: FastLoader,
+        batches: Iterator[Any],
+        progress: Progress,
+        next_info: Callable[[], BatchInfo] | None,
+        *,
+        failures_drawn: bool = False,
+    ) -> None:
+        self._loader, self._batches, self._progress = loader, batches, progress
+        self._next_info, self._failures_drawn = next_info, failures_drawn
 
     def __iter__(self) -> _Epoch:
         return self
@@ -317,9 +387,24 @@ class _Epoch:
     def __len__(self) -> int:
         return len(self._loader)
 
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name == "_batches":
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
     def __next__(self) -> Any:  # noqa: ANN401
-        batch = next(self._batches)
-        self._loader.last = self._infos.popleft()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._progress.finished = True
+            raise
+        except Exception:
+            self._progress.fail()
+            if self._next_info is not None and self._failures_drawn:
+                self._next_info()
+            raise
+        self._progress.deliver()
+        self._loader.last = None if self._next_info is None else self._next_info()
         return batch
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from fastdata.engine.source import Source
+    from fastdata.engine.source import Keyed
 
 __all__ = ["Batch", "BatchInfo", "Job", "Keys"]
 
@@ -30,7 +30,7 @@ class Job:
 class Keys(Sequence[str]):
     """The keys of a batch's samples, each looked up when it is asked for."""
 
-    def __init__(self, source: Source, indices: NDArray[np.int64]) -> None:
+    def __init__(self, source: Keyed, indices: NDArray[np.int64]) -> None:
         """Borrow both."""
         self._source, self._indices = source, indices
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,11 +12,13 @@ from fastdata.engine.batches import Job
 from fastdata.order import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sized
+    from collections.abc import Iterator, Sized
+
+    from numpy.typing import NDArray
 
     from fastdata.order import Uneven
 
-__all__ = ["EpochSampler", "jobs_of_order", "jobs_of_sampler"]
+__all__ = ["EpochSampler", "jobs_of_order", "positions_of"]
 
 _CHUNK = 4096  # positions computed at once: the cost of a numpy call is shared by that many samples
 
@@ -64,6 +66,13 @@ class EpochSampler(DistributedSampler[int]):
         self.epoch += 1
         return order
 
+    def order_again(self, seed: int, epoch: int) -> Order:
+        """Return the order of ``epoch`` as it was drawn from ``seed``, and count it."""
+        self.seed, self.epoch = seed, epoch
+        order = self._order()
+        self.epoch += 1
+        return order
+
     def __iter__(self) -> Iterator[int]:
         """Yield this rank's samples of the next epoch."""
         order = self.next_order()
@@ -75,26 +84,26 @@ class EpochSampler(DistributedSampler[int]):
         return Order(n, self.seed, self.epoch, self.shuffle, self.rank, self.num_replicas, self.uneven)
 
 
-def jobs_of_order(order: Order, batch_size: int, *, drop_last: bool, key: tuple[int, int]) -> Iterator[Job]:
-    """Yield the batches of an order, computed many at a time; ``key`` is (seed, epoch) of the draws."""
-    n = len(order) // batch_size * batch_size if drop_last else len(order)
+def jobs_of_order(
+    order: Order, batch_size: int, *, drop_last: bool, key: tuple[int, int], start: int = 0
+) -> Iterator[Job]:
+    """Yield the batches of an order from this rank's sample ``start``; ``key`` is (seed, epoch) of the draws.
+
+    They are computed many at a time, and nothing is computed of what lies before ``start``.
+    """
+    n = start + (len(order) - start) // batch_size * batch_size if drop_last else len(order)
     chunk = max(1, _CHUNK // batch_size) * batch_size
-    for begin in range(0, n, chunk):
+    for begin in range(start, n, chunk):
         end = min(begin + chunk, n)
         indices, positions = order.indices(begin, end), order.positions(begin, end)
         valid = order.valid(begin, end) if order.uneven == "exact" else None
-        for start in range(0, end - begin, batch_size):
-            rows = slice(start, start + batch_size)
+        for at in range(0, end - begin, batch_size):
+            rows = slice(at, at + batch_size)
             yield Job(indices[rows], positions[rows], *key, None if valid is None else valid[rows])
 
 
-def jobs_of_sampler(batches: Iterable[Any], sampler: object, key: tuple[int, int]) -> Iterator[Job]:
-    """Yield the batches that a user's (batch) sampler draws; a sample's position is its place in this rank's epoch."""
+def positions_of(count: int, n: int, sampler: object) -> NDArray[np.int64]:
+    """Return the global positions of n samples behind ``count`` others: a sample's place in its rank's epoch."""
     world = sampler.num_replicas if isinstance(sampler, DistributedSampler) else 1
     rank = sampler.rank if isinstance(sampler, DistributedSampler) else 0
-    count = 0
-    for batch in batches:
-        indices = np.array(batch, np.int64)
-        positions = np.arange(count, count + len(indices), dtype=np.int64) * world + rank
-        count += len(indices)
-        yield Job(indices, positions, *key)
+    return np.arange(count, count + n, dtype=np.int64) * world + rank

@@ -18,10 +18,18 @@ if TYPE_CHECKING:
 
     from fastdata.stores.store import Store
 
-__all__ = ["FileSource", "Source", "StoreSource"]
+__all__ = ["FileSource", "Keyed", "NumberSource", "Source", "StoreSource"]
 
 
-class Source(Protocol):
+class Keyed(Protocol):
+    """Gives keys by index."""
+
+    def key(self, index: int) -> str:
+        """Return the key (or path) of a sample, for messages."""
+        ...
+
+
+class Source(Keyed, Protocol):
     """Gives encoded images, labels and keys by index; safe for many threads."""
 
     def __len__(self) -> int:
@@ -34,10 +42,6 @@ class Source(Protocol):
 
     def labels(self, indices: NDArray[np.int64]) -> NDArray[Any] | None:
         """Return a fresh array of the labels, or None where the set has none."""
-        ...
-
-    def key(self, index: int) -> str:
-        """Return the key (or path) of a sample, for messages."""
         ...
 
     def check(self, index: int) -> None:
@@ -103,6 +107,14 @@ class FileSource:
 
     def check(self, index: int) -> None:
         """Know no checksums: files are as good as their disk."""
+
+
+class NumberSource:
+    """The keys of a data set that nobody here can read: its indices, as strings."""
+
+    def key(self, index: int) -> str:
+        """Return the index as a string."""
+        return str(index)
 
 
 def _read(path: str | Path) -> memoryview:

@@ -1,0 +1,245 @@
+"""The course of a loader through its data: which batches come, from which on, and how many were delivered."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from fastdata.engine.batches import Job
+from fastdata.engine.resume import Layout, Progress, load, save
+from fastdata.engine.sampler import EpochSampler, jobs_of_order, positions_of
+from fastdata.engine.seeded import global_states, preserved, restore, seeds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from fastdata.order import Order
+
+__all__ = ["Course"]
+
+
+class Course:
+    """Gives each epoch's batches from the one that is due; the engine asks for jobs, a DataLoader iterates indices.
+
+    begin says that an epoch begins; ``jobs`` and ``iter`` (which may be called more than once, as DataLoader does)
+    give the batches of the epoch begun last. With a seed, what a map-style data set's workers get is not an index but
+    (index, seed of its draws). Nothing is drawn, and no sampler is touched, before the first batch is asked for, but
+    where DataLoader does so, too.
+    """
+
+    def __init__(  # noqa: PLR0913  what DataLoader knows of its batches
+        self,
+        dataset: Any,  # noqa: ANN401
+        sampler: Any,  # noqa: ANN401
+        batch_sampler: Any,  # noqa: ANN401
+        *,
+        batch_size: int | None,
+        drop_last: bool,
+        seed: int | None,
+        generator: torch.Generator | None,
+        world: int,
+    ) -> None:
+        """Borrow all; batch_sampler None means that samples come one by one. world: how many ranks there are."""
+        self._dataset, self._sampler = dataset, getattr(batch_sampler, "sampler", sampler)
+        self._batches = sampler if batch_sampler is None else batch_sampler
+        self._one_by_one = batch_sampler is None
+        self._batch_size, self._drop_last, self._seed = batch_size, drop_last, seed
+        self._order: EpochSampler | None = None
+        if isinstance(sampler, EpochSampler) and (batch_sampler is None or type(batch_sampler) is BatchSampler):
+            self._order = sampler
+        self._stream = isinstance(dataset, IterableDataset)
+        self._world = self._sampler.num_replicas if isinstance(self._sampler, DistributedSampler) else world
+        inner = getattr(self._sampler, "generator", None)
+        named = {"loader": generator, "sampler": inner if inner is not generator else None}
+        self._generators = {name: g for name, g in named.items() if isinstance(g, torch.Generator)}
+        pure = self._order is not None or self._stream
+        pure = pure or type(self._sampler) in {SequentialSampler, DistributedSampler}
+        self._draws = not (pure and (self._one_by_one or type(batch_sampler) is BatchSampler or self._stream))
+        self._epochs = 0
+        self._due: Progress | None = None
+        self.progress = Progress()
+
+    def __len__(self) -> int:
+        """Return the number of batches of a whole epoch."""
+        return len(self._batches)
+
+    @property
+    def numbered(self) -> bool:
+        """Whether ``progress.drawn`` will tell what the workers' batches hold."""
+        return self._order is not None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next one is; one that a loaded state goes on with stays where it is."""
+        self._epochs = epoch
+        for target in {id(t): t for t in (self._batches, self._sampler)}.values():
+            if hasattr(target, "set_epoch"):
+                target.set_epoch(epoch)
+
+    def begin(self) -> Progress:
+        """Begin an epoch: the one of a loaded state, unless another was asked for since, or the next."""
+        due, self._due = self._due, None
+        if due is not None and (due.epoch, due.sampler_epoch) == (self._epoch(), self._sampler_epoch()):
+            self.progress = due
+        else:
+            self.progress = Progress(self._epoch(), self._sampler_epoch())
+        self.progress.begun = True
+        self._epochs = self.progress.epoch + 1
+        return self.progress
+
+    def jobs(self, base_seed: Callable[[], int]) -> Iterator[Job]:
+        """Return the jobs of the epoch begun last; base_seed is called unless the draws have their seed already."""
+        progress = self.progress
+        batches = None if self._order is not None else self._drawn_batches(progress)
+        # DataLoader draws its base seed after iter(sampler), whose own draws come with the first index: the same here.
+        if progress.draw_seed < 0:
+            progress.draw_seed = base_seed()
+        if batches is None:
+            return self._jobs_of_order(self._ordered(progress), progress)
+        return self._jobs_of_sampler(progress, batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return the indices of the epoch begun last, batch by batch or one by one, as DataLoader hands them out."""
+        progress = self.progress
+        if self._order is not None:
+            return self._indices_of_order(progress)
+        return self._indices_of_sampler(progress, self._drawn_batches(progress))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the user is: at the batch delivered last, or where a loaded state says."""
+        progress = self._due or self.progress
+        return save(progress, self._layout(), self._random(progress))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next epoch go on where ``state`` was taken; raise OptionError if it does not fit."""
+        due = load(state, self._layout())
+        for name, generator in self._generators.items():
+            if name in due.random and not (self._draws and due.started and not due.finished):
+                generator.set_state(due.random[name])
+        if due.finished:
+            counts = isinstance(self._sampler, EpochSampler)
+            due = Progress(due.epoch + 1, due.sampler_epoch + int(counts))
+        self._epochs = due.epoch
+        if self._order is not None:
+            self._order.set_epoch(due.epoch)
+        elif hasattr(self._sampler, "set_epoch"):
+            self._sampler.set_epoch(due.sampler_epoch)
+        elif self._stream and hasattr(self._dataset, "set_epoch"):
+            self._dataset.set_epoch(due.epoch)
+        self._due = due
+
+    def _layout(self) -> Layout:
+        kind = "stream" if self._stream else "sampler" if self._order is None else "order"
+        length = 0 if self._stream else len(self._dataset)
+        size = 1 if self._one_by_one else self._batch_size or 0
+        shuffle = self._order is not None and self._order.shuffle
+        return Layout(kind, length, size, self._world, shuffle, self._seed)
+
+    def _epoch(self) -> int:
+        return self._epochs if self._order is None else self._order.epoch
+
+    def _sampler_epoch(self) -> int:
+        epoch = getattr(self._sampler, "epoch", 0)
+        return epoch if isinstance(epoch, int) else 0
+
+    def _key(self, progress: Progress) -> tuple[int, int]:
+        return (progress.draw_seed, 0) if self._seed is None else (self._seed, progress.epoch)
+
+    # ---------------------------------------------------------------- the loader's own order
+
+    def _ordered(self, progress: Progress) -> Order:
+        assert self._order is not None
+        if progress.started:
+            order = self._order.order_again(progress.order_seed, progress.epoch)
+        else:
+            order = self._order.next_order()
+        progress.epoch = progress.sampler_epoch = order.epoch
+        progress.order_seed, progress.rank_length, progress.started = order.seed, len(order), True
+        progress.first = min(progress.first, len(order))
+        return order
+
+    def _jobs_of_order(self, order: Order, progress: Progress) -> Iterator[Job]:
+        size = 1 if self._one_by_one else self._batch_size
+        assert size is not None
+        return jobs_of_order(order, size, drop_last=self._drop_last, key=self._key(progress), start=progress.first)
+
+    def _indices_of_order(self, progress: Progress) -> Iterator[Any]:
+        for job in self._jobs_of_order(self._ordered(progress), progress):
+            progress.drawn.append((job.indices, job.valid))
+            rows: list[Any] = job.indices.tolist()
+            if self._seed is not None:
+                rows = list(zip(rows, seeds(job.seed, job.epoch, job.positions), strict=True))
+            yield rows[0] if self._one_by_one else rows
+
+    # ---------------------------------------------------------------- a sampler that the user (or DataLoader) made
+
+    def _drawn_batches(self, progress: Progress) -> Iterator[tuple[int, Any]]:
+        """Return (samples before it, batch) of each batch that is due, drawn as in the uninterrupted run."""
+        if progress.again and progress.started:
+            return self._batches_again(progress)
+        if not self._draws:
+            progress.started = True
+            return self._counted(iter(self._batches))
+        before = self._states()
+        batches = iter(self._batches)  # now, as DataLoader does; most samplers draw with the first batch, some here
+        if any(not torch.equal(state, before[name]) for name, state in self._states().items()):
+            progress.random, progress.started = before, True
+        return self._batches_noted(progress, batches)
+
+    def _batches_noted(self, progress: Progress, batches: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+        if not progress.started:
+            progress.random, progress.started = self._states(), True
+        yield from self._counted(batches)
+
+    def _batches_again(self, progress: Progress) -> Iterator[tuple[int, Any]]:
+        """Draw the epoch again, from the generators' states then, and pass over what was delivered."""
+        count = 0
+        with preserved():
+            restore(progress.random)
+            for name, generator in self._generators.items():
+                if self._draws and name in progress.random:
+                    generator.set_state(progress.random[name])
+            batches = iter(self._batches)
+            for batch in islice(batches, progress.before):
+                count += self._size(batch)
+            first = list(islice(batches, 1))  # most samplers draw with the first batch that is asked for
+        yield from self._counted(chain(first, batches), count)
+
+    def _counted(self, batches: Iterator[Any], count: int = 0) -> Iterator[tuple[int, Any]]:
+        for batch in batches:
+            yield count, batch
+            count += self._size(batch)
+
+    def _size(self, batch: Any) -> int:  # noqa: ANN401
+        return 1 if self._one_by_one else len(batch)
+
+    def _jobs_of_sampler(self, progress: Progress, batches: Iterator[tuple[int, Any]]) -> Iterator[Job]:
+        for count, batch in batches:
+            indices = np.array(batch, np.int64)
+            yield Job(indices, positions_of(count, len(indices), self._sampler), *self._key(progress))
+
+    def _indices_of_sampler(self, progress: Progress, batches: Iterator[tuple[int, Any]]) -> Iterator[Any]:
+        for count, batch in batches:
+            if self._seed is None:
+                yield batch
+                continue
+            rows = [batch] if self._one_by_one else list(batch)
+            drawn = seeds(self._seed, progress.epoch, positions_of(count, len(rows), self._sampler))
+            pairs = list(zip(rows, drawn, strict=True))
+            yield pairs[0] if self._one_by_one else pairs
+
+    # ---------------------------------------------------------------- generators
+
+    def _states(self) -> dict[str, torch.Tensor]:
+        """Return the states of all generators from which a sampler may draw."""
+        return global_states() | {name: generator.get_state() for name, generator in self._generators.items()}
+
+    def _random(self, progress: Progress) -> dict[str, torch.Tensor]:
+        """Return what belongs into a state: before the draws of an epoch under way that has to be drawn again."""
+        if not self._draws:
+            return {name: generator.get_state() for name, generator in self._generators.items()}
+        return self._states() | ({} if progress.finished else progress.random)
