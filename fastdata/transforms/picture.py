@@ -64,11 +64,10 @@ class Picture:
     def settle(self) -> Bytes:
         """Apply the table that waits; return the planes that count, (C, H, W)."""
         pixels = self.planes[: self.channels]
-        if self.table is not None:
-            tables = np.broadcast_to(self.table, (self.channels, 256))
-            for table, plane in zip(tables, pixels, strict=True):
-                np.take(table, plane, out=plane, mode="clip")  # the indices are a copy, so in place is safe
-            self.table = None
+        table, self.table = self.table, None
+        if table is not None:
+            for row, planes in [(table[0], pixels)] if len(table) == 1 else zip(table, pixels, strict=False):
+                _look_up(row, planes)
         return pixels
 
     def write(self, out: NDArray[Any], levels: NDArray[np.float32] | None) -> None:
@@ -83,3 +82,18 @@ class Picture:
             tables = np.take_along_axis(tables, np.broadcast_to(self.table, tables.shape).astype(np.intp), axis=1)
         for table, plane, to in zip(tables, self.planes, out, strict=False):
             np.take(table, plane, out=to, mode="clip")
+
+
+#: From how many pixels on a table of pairs is quicker than one of single ones (65,536 entries are to be made first).
+_PAIRS_FROM = 40_000
+
+
+def _look_up(table: Bytes, pixels: Bytes) -> None:
+    """Replace pixels by their entries in ``table``; in place is safe, numpy copies the indices first."""
+    if pixels.size < _PAIRS_FROM or pixels.size % 2 or not pixels.flags.c_contiguous:
+        np.take(table, pixels, out=pixels, mode="clip")
+        return
+    wide = table.astype(np.uint16)
+    pairs = (wide[:, None] << np.uint16(8) | wide[None]).reshape(-1)
+    two_each = pixels.reshape(-1).view(np.uint16)
+    np.take(pairs, two_each, out=two_each, mode="clip")

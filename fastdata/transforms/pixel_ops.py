@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Draws = Sequence[float]
 
-__all__ = ["apply", "apply_to_floats"]
+__all__ = ["adjustments", "apply", "apply_to_floats", "erased_area"]
 
 _GREYS = np.arange(256, dtype=np.uint8)
 _LEVELS = np.arange(256, dtype=np.float32)
@@ -139,12 +139,17 @@ def _grey(picture: Picture, *, tensor: bool = False) -> Bytes:
 # ---------------------------------------------------------------- ColorJitter
 
 
-def _jitter(step: Jitter, picture: Picture, u: Draws) -> None:
+def adjustments(step: Jitter, u: Draws) -> list[tuple[int, float]]:
+    """Return what ColorJitter does, in order: which (0 brightness, 1 contrast, 2 saturation, 3 hue), and its factor."""
     ranges = step.brightness, step.contrast, step.saturation, step.hue
-    for number in _ORDERS[int(u[0] * len(_ORDERS))]:
-        span = ranges[number]
-        if span is not None:
-            _ADJUST[number](picture, span[0] + u[1 + number] * (span[1] - span[0]), step.tensor)
+    order = _ORDERS[int(u[0] * len(_ORDERS))]
+    spans = ((number, ranges[number]) for number in order)
+    return [(number, span[0] + u[1 + number] * (span[1] - span[0])) for number, span in spans if span is not None]
+
+
+def _jitter(step: Jitter, picture: Picture, u: Draws) -> None:
+    for number, factor in adjustments(step, u):
+        _ADJUST[number](picture, factor, step.tensor)
 
 
 def _brightness(picture: Picture, factor: float, tensor: bool) -> None:  # noqa: ARG001, FBT001  one signature for all
@@ -310,19 +315,25 @@ def _equalised(plane: Bytes) -> Bytes:
 # ---------------------------------------------------------------- erasing
 
 
-def _erase(step: Erase, pixels: NDArray[Any], u: Draws) -> None:
-    """Erase a rectangle of ``pixels`` (C, H, W), uint8 or float32, in place: RandomErasing.get_params and erase."""
-    channels, height, width = pixels.shape
+def erased_area(step: Erase, u: Draws, height: int, width: int) -> tuple[int, int, int, int] | None:
+    """Return top, left, height and width as RandomErasing.get_params chooses them, or None where ten tries fail."""
     low, high = math.log(step.ratio[0]), math.log(step.ratio[1])
     for at in range(0, 20, 2):
         area = height * width * (step.scale[0] + u[at] * (step.scale[1] - step.scale[0]))
         aspect = math.exp(low + u[at + 1] * (high - low))
         h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if h < height and w < width:
-            break
-    else:
+            return int(u[20] * (height - h + 1)), int(u[21] * (width - w + 1)), h, w
+    return None
+
+
+def _erase(step: Erase, pixels: NDArray[Any], u: Draws) -> None:
+    """Erase a rectangle of ``pixels`` (C, H, W), uint8 or float32, in place."""
+    channels, height, width = pixels.shape
+    area = erased_area(step, u, height, width)
+    if area is None:
         return
-    top, left = int(u[20] * (height - h + 1)), int(u[21] * (width - w + 1))
+    top, left, h, w = area
     where = pixels[:, top : top + h, left : left + w]
     if step.value is not None:
         where[...] = _levels_of(np.array(step.value, np.float32), where.dtype)[:channels, None, None]

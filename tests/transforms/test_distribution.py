@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 from torchvision import transforms as v1
 
 from fastdata.transforms import compile_transform, draw, plan_geometry
+from fastdata.transforms.pixel_ops import adjustments, erased_area
 
 COUNT = 20_000
 # Two samples of n and m: D > c * sqrt(1 / n + 1 / m) with probability 2 * exp(-2 * c**2), 5e-5 for c = 2.3 (Smirnov
@@ -91,3 +93,55 @@ def test_flip_rates(p):
 def test_two_flips_of_one_axis_cancel():
     geometry = ours([v1.RandomHorizontalFlip(1.0), v1.RandomHorizontalFlip(0.3)], 10, 10)
     assert abs(geometry.hflip.mean() - 0.7) < 0.02
+
+
+# ---------------------------------------------------------------- pixels
+
+
+def pixel_draws(transform):
+    plan = compile_transform(transform)
+    return plan, draw(plan, 11, 0, np.arange(COUNT)).tolist()
+
+
+def test_jitter_factors_and_their_order():
+    jitter = v1.ColorJitter(0.4, (0.2, 0.9), 0.6, 0.1)
+    plan, rows = pixel_draws(jitter)
+    found = [adjustments(plan.pixels[0], row) for row in rows]
+    torch.manual_seed(0)
+    ranges = jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue
+    theirs = [jitter.get_params(*ranges) for _ in range(COUNT)]
+    for number in range(4):
+        ours_here = np.array([dict(each)[number] for each in found])
+        assert smirnov(ours_here, np.array([each[1 + number] for each in theirs])) < LIMIT
+        # The factor knows nothing of its place.
+        place = np.array([[at for at, _ in each].index(number) for each in found])
+        assert abs(np.corrcoef(ours_here, place)[0, 1]) < 0.03
+    orders = Counter(tuple(at for at, _ in each) for each in found)
+    assert len(orders) == 24
+    assert max(abs(count - COUNT / 24) for count in orders.values()) < 5 * math.sqrt(COUNT / 24)
+
+
+@pytest.mark.parametrize(
+    ("scale", "ratio", "size"),
+    [((0.02, 0.33), (0.3, 3.3), (224, 224)), ((0.5, 1.0), (0.2, 5.0), (40, 90)), ((0.1, 0.2), (1.0, 1.0), (9, 7))],
+)
+def test_erased_areas(scale, ratio, size):
+    plan, rows = pixel_draws([v1.ToTensor(), v1.RandomErasing(1.0, scale, ratio)])
+    step = plan.finish[0].steps[0]
+    found = np.array([erased_area(step, row[1:], *size) or (0, 0, *size) for row in rows[:8000]])
+    picture = torch.empty(3, *size)
+    torch.manual_seed(0)
+    theirs = np.array([v1.RandomErasing.get_params(picture, scale, ratio, [0.0])[:4] for _ in range(8000)])
+    for a, b in zip(found.T, theirs.T, strict=True):
+        assert smirnov(a, b) < LIMIT
+    assert smirnov(found[:, 2] * found[:, 3], theirs[:, 2] * theirs[:, 3]) < LIMIT
+    assert smirnov(found[:, 2] / found[:, 3], theirs[:, 2] / theirs[:, 3]) < LIMIT
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 1.0])
+def test_how_often_a_step_is_taken(p):
+    steps = [v1.RandomGrayscale(p), v1.RandomInvert(p), v1.RandomApply([v1.GaussianBlur(3)], p)]
+    plan, rows = pixel_draws(steps)
+    taken = np.array([[row[at] < step.p for at, step in zip((0, 1, 2), plan.pixels, strict=True)] for row in rows])
+    assert (np.abs(taken.mean(axis=0) - p) <= 4 * math.sqrt(p * (1 - p) / COUNT)).all()
+    assert plan.draws == 4
