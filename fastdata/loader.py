@@ -206,6 +206,10 @@ class FastLoader(DataLoader[Any]):
         choice = self._choose()
         if choice.plan is None:
             lines = [f"DataLoader's own way, {self.num_workers} worker processes: {choice.why}"]
+            if self.seed is not None and not isinstance(self.dataset, IterableDataset):
+                lines.append(
+                    f"randomness: seed {self.seed}, for the generators of torch, numpy and random at each sample"
+                )
             if self.device is not None:
                 lines.append(f"batches are copied to {self.device} as they are")
             return "\n".join(lines)
