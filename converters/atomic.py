@@ -91,9 +91,11 @@ def _refuse_existing(dst: Path, partial: Path) -> None:
         msg = f"{dst} exists already; overwrite (--overwrite) replaces it, or choose another name"
         raise DestinationExistsError(msg)
     if os.path.lexists(partial):
+        kept = os.path.lexists(f"{dst}.resume")  # what converters.spool keeps
+        resume = "resume (--resume) goes on with what it had finished, " if kept else ""
         msg = (
             f"{partial} is an incomplete pack: an earlier run was stopped before it was finished, or another one is at "
-            "work; overwrite (--overwrite) starts again from nothing, or choose another name"
+            f"work; {resume}overwrite (--overwrite) starts again from nothing, or choose another name"
         )
         raise DestinationExistsError(msg)
 

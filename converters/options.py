@@ -16,8 +16,9 @@ Codec = Literal["keep", "jpeg", "png", "webp", "bmp", "raw"]
 Subsampling = Literal["4:2:0", "4:2:2", "4:4:4"]
 
 #: Fields that say how to run, not what the pack holds: they are not written into it, as packs must not depend on them.
-_RUN = frozenset({"workers", "overwrite", "on_error", "max_errors"})
+_RUN = frozenset({"workers", "worker_timeout", "resume", "overwrite", "on_error", "max_errors"})
 _MOST_WORKERS = 4096  # a slip of the keyboard, not a machine
+_MOST_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,10 @@ class PackOptions:
     shuffle, seed: store the samples in an order that is a function of seed and their number. limit: only so many.
     on_error: "skip" goes on and reports, "raise" stops at the first file that cannot be packed. max_errors: the share
     of skipped samples above which packing fails.
-    workers: processes; None: all usable cores; 1: none but this one. overwrite: replace what lies at the destination.
+    workers: processes; None: all usable cores; 1: none but this one. worker_timeout: seconds after which a worker that
+    has no answer is stopped; what it was at is tried once more, and then skipped. None: never.
+    resume: keep finished work beside the destination, in ``DST.resume``, until the pack is whole, and take up what an
+    earlier run with ``resume`` left there. overwrite: replace what lies at the destination.
     subdir: an LMDB folder instead of one file. shard_size (bytes) or shards (a number): split a set of tar files.
     """
 
@@ -58,6 +62,8 @@ class PackOptions:
     on_error: Literal["skip", "raise"] = "skip"
     max_errors: float = 0.05
     workers: int | None = None
+    worker_timeout: float | None = 600.0
+    resume: bool = False
     overwrite: bool = False
     subdir: bool = False
     shard_size: int | None = None
@@ -70,7 +76,7 @@ class PackOptions:
             choices = get_args(hint)
             if choices and all(isinstance(choice, str) for choice in choices):
                 _check(getattr(self, name) in choices, name, getattr(self, name), f"one of {', '.join(choices)}")
-        for name in ("upscale", "shuffle", "overwrite", "subdir"):
+        for name in ("upscale", "shuffle", "resume", "overwrite", "subdir"):
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         self._check_sizes()
         _check(_whole(self.quality, 1, 100), "quality", self.quality, "a whole number from 1 to 100")
@@ -84,6 +90,9 @@ class PackOptions:
             _check(value is None or _whole(value, 1), name, value, "a whole number from 1 up")
         good = self.workers is None or _whole(self.workers, 1, _MOST_WORKERS)
         _check(good, "workers", self.workers, f"a whole number from 1 to {_MOST_WORKERS}")
+        seconds = self.worker_timeout
+        good = seconds is None or (isinstance(seconds, int | float) and 0 < seconds < _MOST_SECONDS)
+        _check(good, "worker_timeout", seconds, "seconds above 0, or None for no limit")
         if self.shard_size is not None and self.shards is not None:
             msg = "give shard_size or shards, not both"
             raise OptionError(msg)

@@ -6,29 +6,29 @@ import time
 from collections import Counter, deque
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastdata.converters.content import ContentHash
 from fastdata.converters.encoding import encoder_name
 from fastdata.converters.options import PackOptions
-from fastdata.converters.pool import WorkerPool
+from fastdata.converters.pool import WorkerDiedError, WorkerPool
 from fastdata.converters.report import PackReport, Skipped, write_report
 from fastdata.converters.sources import Row, Source, open_source, order_of
+from fastdata.converters.spool import Spool, remove_spool
 from fastdata.converters.statistics import ChannelSums
 from fastdata.converters.work import Packed, pack_rows
-from fastdata.converters.writers import WriterOptions, open_writer
+from fastdata.converters.writers import WriterOptions, is_finished, open_writer
 from fastdata.engine.cores import usable_cores
 from fastdata.errors import NothingPackedError, OptionError, PackError, TooManySkippedError
 from fastdata.stores.tar_names import ShardPattern, shard_pattern
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Iterator
 
     from fastdata.types import Writer
 
@@ -79,15 +79,34 @@ def pack(
         order = order_of(len(source), chosen)
         workers = min(chosen.workers or usable_cores(), max(1, len(order)))
         if executor is None and workers > 1:
-            executor = stack.enter_context(_Ending(WorkerPool(workers)))
-        writer = open_writer(name, _writer_options(chosen, len(order)))
+            executor = stack.enter_context(_Ending(WorkerPool(workers, chosen.worker_timeout)))
+        overwrite = chosen.overwrite or (chosen.resume and not is_finished(name))
+        spool = None
+        if chosen.resume and (overwrite or not is_finished(name)):
+            spool = Spool(name, _depends_on(chosen))
+            stack.callback(spool.close)
+        writer = open_writer(name, _writer_options(chosen, len(order), overwrite=overwrite))
         stack.callback(writer.abort)
         run = _Run(name, source, chosen, workers, progress)
-        return run.through(_results(source, order, chosen, executor, workers * _IN_FLIGHT), writer, len(order))
+        rows = (source.row(int(k)) for k in order)
+        report = run.through(_results(rows, _Work(executor, chosen, spool), workers * _IN_FLIGHT), writer, len(order))
+        if spool is not None:
+            report = replace(report, resumed=spool.taken)
+            spool.close()
+        if spool is not None or chosen.overwrite:
+            remove_spool(name)
+        return report
 
 
-def _writer_options(options: PackOptions, samples: int) -> WriterOptions:
-    return WriterOptions(options.overwrite, options.subdir, options.shard_size, options.shards, samples)
+def _writer_options(options: PackOptions, samples: int, *, overwrite: bool) -> WriterOptions:
+    return WriterOptions(overwrite, options.subdir, options.shard_size, options.shards, samples)
+
+
+def _depends_on(options: PackOptions) -> dict[str, Any]:
+    """Return what a finished sample depends on beside its source; not its place in the pack."""
+    places = {"shuffle", "seed", "limit", "subdir", "shard_size", "shards"}
+    facts = {name: value for name, value in options.facts().items() if name not in places}
+    return {**facts, "encoder": encoder_name(options.codec), "version": version("fastdata-loader")}
 
 
 def _options(given: dict[str, Any]) -> PackOptions:
@@ -136,47 +155,91 @@ class _Ending:
         self._pool.shutdown(cancel_futures=kind is not None)
 
 
-def _results(
-    source: Source,
-    order: Sequence[int] | NDArray[Any],
-    options: PackOptions,
-    executor: Executor | None,
-    in_flight: int,
-) -> Iterator[Packed | Skipped]:
+def _results(rows: Iterator[Row], work: _Work, in_flight: int) -> Iterator[Packed | Skipped]:
     """Yield what became of each sample, in order; at most ``in_flight`` images exist at a time."""
-    ranges = (
-        [source.row(int(order[k])) for k in range(start, min(start + _RANGE, len(order)))]
-        for start in range(0, len(order), _RANGE)
-    )
-    if executor is None:
-        for rows in ranges:
-            yield from pack_rows(rows, options)
-        return
-    waiting: deque[tuple[Future[list[Packed | Skipped]], list[Row]]] = deque()
+    waiting: deque[_Pending] = deque()
     try:
-        for rows in ranges:
-            waiting.append((_submit(executor, rows, options), rows))
-            if len(waiting) * _RANGE >= in_flight:
-                yield from _answer(*waiting.popleft())
+        while some := list(islice(rows, _RANGE)):
+            waiting.append(work.begin(some))
+            if work.executor is None or len(waiting) * _RANGE >= in_flight:
+                yield from waiting.popleft().results()
         while waiting:
-            yield from _answer(*waiting.popleft())
+            yield from waiting.popleft().results()
     finally:
-        for future, _ in waiting:
-            future.cancel()
+        for pending in waiting:
+            pending.cancel()
 
 
-def _submit(executor: Executor, rows: list[Row], options: PackOptions) -> Future[list[Packed | Skipped]]:
-    try:
-        return executor.submit(pack_rows, rows, options)
-    except BrokenExecutor as error:
-        raise _crash(error, rows) from error
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Who packs (None: this process), how, and what an earlier run has finished."""
+
+    executor: Executor | None
+    options: PackOptions
+    spool: Spool | None
+
+    def begin(self, rows: list[Row]) -> _Pending:
+        """Start the work on rows that nobody has finished yet."""
+        known = [None if self.spool is None else self.spool.take(row) for row in rows]
+        missing = [row for row, packed in zip(rows, known, strict=True) if packed is None]
+        future = self.submit(missing) if missing and self.executor is not None else None
+        return _Pending(self, known, missing, future)
+
+    def submit(self, rows: list[Row]) -> Future[list[Packed | Skipped]]:
+        assert self.executor is not None
+        try:
+            return self.executor.submit(pack_rows, rows, self.options)
+        except BrokenExecutor as error:
+            raise _crash(error, rows) from error
 
 
-def _answer(future: Future[list[Packed | Skipped]], rows: list[Row]) -> list[Packed | Skipped]:
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """Rows at work: those that are known already, and a future of the others (None: they are packed when asked for)."""
+
+    work: _Work
+    known: list[Packed | None]
+    missing: list[Row]
+    future: Future[list[Packed | Skipped]] | None
+
+    def results(self) -> Iterator[Packed | Skipped]:
+        """Yield what became of the rows, in order."""
+        made = iter(self._made() if self.missing else ())
+        for packed in self.known:
+            yield packed if packed is not None else next(made)
+
+    def cancel(self) -> None:
+        """Let it be, where it has not begun."""
+        if self.future is not None:
+            self.future.cancel()
+
+    def _made(self) -> list[Packed | Skipped]:
+        if self.future is None:
+            made = pack_rows(self.missing, self.work.options)
+        else:
+            made = _answer(self.future, self.missing, self.work)
+        if self.work.spool is not None:
+            for row, result in zip(self.missing, made, strict=True):
+                if isinstance(result, Packed):
+                    self.work.spool.keep(row, result)
+        return made
+
+
+def _answer(future: Future[list[Packed | Skipped]], rows: list[Row], work: _Work) -> list[Packed | Skipped]:
     try:
         return future.result()
+    except WorkerDiedError:
+        return [_alone(row, work) for row in rows]
     except BrokenExecutor as error:
         raise _crash(error, rows) from error
+
+
+def _alone(row: Row, work: _Work) -> Packed | Skipped:
+    """Pack one row of a range whose worker died: a killed worker costs nothing, a file that kills costs itself."""
+    try:
+        return work.submit([row]).result()[0]
+    except WorkerDiedError as error:
+        return Skipped(row.values[0].path, row.key, f"{type(error).__name__}: {error}, twice; this file is the cause")
 
 
 def _crash(error: BrokenExecutor, rows: list[Row]) -> PackError:
@@ -263,6 +326,7 @@ class _Run:
             "mean": list(self._sums.mean),
             "std": list(self._sums.std),
             "content_hash": self._hash.hexdigest(),
+            "pixels": {"count": self._sums.count, "values": self._sums.values, "squares": self._sums.squares},
             "skipped": len(self._skipped),
             "options": self._options.facts(),
             "encoder": encoder_name(self._options.codec),

@@ -14,6 +14,7 @@ import importlib
 import os
 import pickle
 import queue
+import selectors
 import signal
 import threading
 import warnings
@@ -31,6 +32,7 @@ __all__ = ["WorkerDiedError", "WorkerPool", "serve"]
 
 _PRELOAD = "fastdata.converters.work"  # imported before the first task, while the parent still opens source and writer
 _PATIENCE_S = 5.0  # for a worker that was told to end, before it is killed
+_MOST_DEATHS = 100  # of workers in a run: more is no file's fault, but the machine's
 
 
 class WorkerDiedError(BrokenExecutor):
@@ -40,14 +42,16 @@ class WorkerDiedError(BrokenExecutor):
 class WorkerPool(Executor):
     """Runs picklable, importable functions in ``workers`` child processes; each has one task at a time.
 
-    A worker that dies fails its task and every later one with WorkerDiedError. shutdown ends the children.
+    A worker that dies, or has no answer after ``timeout`` seconds and is killed, fails its task with WorkerDiedError,
+    and another one takes its place; after a hundred deaths every later task fails. shutdown ends the children.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, timeout: float | None = None) -> None:
         """Start the children (at once, so that they import side by side)."""
+        self._timeout, self._deaths, self._lock = timeout, 0, threading.Lock()
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._broken: WorkerDiedError | None = None
-        self._closed = False
+        self._ended = self._closed = False
         self._children: list[Child] = []
         self._threads: list[threading.Thread] = []
         try:
@@ -64,7 +68,7 @@ class WorkerPool(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401  Executor's own
         """Queue ``fn(*args, **kwargs)`` for the next free worker."""
-        if self._closed:
+        if self._ended:
             msg = "cannot submit to a pool that was shut down"
             raise RuntimeError(msg)
         if self._broken:
@@ -75,7 +79,10 @@ class WorkerPool(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  Executor's own
         """End the children, after the queued tasks or, with ``cancel_futures``, right away; may be called twice."""
-        first, self._closed = not self._closed, True
+        with self._lock:
+            # A worker that dies while its queued tasks are being finished is still replaced.
+            first, self._ended = not self._ended, True
+            self._closed = self._closed or cancel_futures
         if cancel_futures:
             self._drain(None)
             self._kill()
@@ -92,12 +99,20 @@ class WorkerPool(Executor):
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                good, value = _ask(child, (fn, args, kwargs))
-            except (EOFError, OSError, pickle.UnpicklingError):
-                self._broken = WorkerDiedError(f"a worker process ended in the middle of its work ({_how(child)})")
-                future.set_exception(self._broken)
-                self._drain(self._broken)
-                break
+                good, value = _ask(child, (fn, args, kwargs), self._timeout)
+            except (EOFError, OSError, pickle.UnpicklingError) as error:
+                slow = isinstance(error, TimeoutError)
+                text = f"it had no answer for {self._timeout:g} s and was stopped" if slow else _how(child)
+                died = WorkerDiedError(f"a worker process ended in the middle of its work ({text})")
+                another = self._another(child)
+                if another is None:
+                    self._broken = died
+                    future.set_exception(died)
+                    self._drain(died)
+                    break
+                child = another
+                future.set_exception(died)
+                continue
             except Exception as error:  # noqa: BLE001  what cannot be pickled is the caller's to see
                 future.set_exception(error)
                 continue
@@ -107,6 +122,22 @@ class WorkerPool(Executor):
                 future.set_exception(value)
             del future, value, task  # an answer must not live until the next one
         _end(child)
+
+    def _another(self, dead: Child) -> Child | None:
+        """Return a new child in the place of a dead one, None where the pool ends or too many have died."""
+        dead.hang_up()
+        dead.kill()
+        dead.wait(_PATIENCE_S)
+        with self._lock:
+            self._deaths += 1
+            if self._closed or self._deaths > _MOST_DEATHS:
+                return None
+            try:
+                child = spawn_child()  # this process has threads by now: no fork
+            except OSError:
+                return None
+            self._children[self._children.index(dead)] = child
+            return child
 
     def _drain(self, error: BaseException | None) -> None:
         with contextlib.suppress(queue.Empty):
@@ -120,17 +151,27 @@ class WorkerPool(Executor):
                     task[0].set_exception(error)
 
     def _kill(self) -> None:
-        for child in self._children:
-            child.kill()
+        with self._lock:
+            for child in self._children:
+                child.kill()
 
 
 _Task = tuple["Future[Any]", "Callable[..., Any]", tuple[Any, ...], dict[str, Any]]
 
 
-def _ask(child: Child, request: object) -> tuple[bool, Any]:
+def _ask(child: Child, request: object, timeout: float | None) -> tuple[bool, Any]:
     child.requests.write(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
     child.requests.flush()
+    # One answer a request: nothing of the next one can lie in the stream's buffer.
+    if timeout is not None and not _has_answer(child, timeout):
+        raise TimeoutError
     return pickle.load(child.answers)  # type: ignore[no-any-return]  # noqa: S301  our own child's answer
+
+
+def _has_answer(child: Child, timeout: float) -> bool:
+    with selectors.DefaultSelector() as selector:  # not select(): descriptors may be beyond 1024
+        selector.register(child.answers, selectors.EVENT_READ)
+        return bool(selector.select(timeout))
 
 
 def _how(child: Child) -> str:

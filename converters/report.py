@@ -34,6 +34,7 @@ class PackReport:
     bytes_in, bytes_out: of the image fields, as stored in source and pack. ignored: files of the source that are no
     images, by type. differs: pictures whose pixels are not those that torchvision's ImageFolder would give, by cause.
     smaller: pictures that stayed below the size asked for, since nothing is enlarged without upscale. seconds: wall.
+    resumed: samples that an earlier run, with resume, had finished.
     """
 
     dst: str
@@ -51,6 +52,7 @@ class PackReport:
     content_hash: str = ""
     workers: int = 1
     seconds: float = 0.0
+    resumed: int = 0
 
     @property
     def images_per_second(self) -> float:
@@ -70,6 +72,8 @@ class PackReport:
             f"{self.seconds:.1f} s, {self.images_per_second:.0f} images/s with {self.workers} "
             f"worker{'s' if self.workers > 1 else ''}; {self.kept} kept as is, {self.samples - self.kept} encoded"
         )
+        if self.resumed:
+            yield f"{self.resumed} of them were finished by the run before (--resume)"
         if self.mean:
             mean, std = (", ".join(f"{v:.4f}" for v in values) for values in (self.mean, self.std))
             yield f"mean ({mean}), std ({std})"

@@ -6,13 +6,14 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fastdata.converters.atomic import partial_path
 from fastdata.errors import OptionError
 from fastdata.registry import Row, load
 
 if TYPE_CHECKING:
     from fastdata.types import Writer
 
-__all__ = ["WRITERS", "WriterOptions", "open_writer"]
+__all__ = ["WRITERS", "WriterOptions", "is_finished", "open_writer"]
 
 #: Endings to writers: each is called with (dst, options).
 WRITERS: dict[str, Row] = {
@@ -58,3 +59,18 @@ def open_writer(dst: str | os.PathLike[str], options: WriterOptions | None = Non
         raise OptionError(msg)
     writer: Writer = load(WRITERS[ending])(dst, options)
     return writer
+
+
+def is_finished(dst: str | os.PathLike[str]) -> bool:
+    """Whether something whole lies at ``dst`` already, and not only what a run left that was stopped."""
+    path = os.fspath(dst)
+    if not path.lower().endswith(".tar"):
+        return os.path.lexists(path)
+    from fastdata.stores.tar_names import shard_pattern  # noqa: PLC0415  tars only
+    from fastdata.stores.tar_store import index_path_of  # noqa: PLC0415
+
+    index, pattern = index_path_of(path), shard_pattern(path)
+    if os.path.lexists(partial_path(index)):
+        return False
+    first = pattern.name(0) if pattern else path
+    return os.path.lexists(index) or os.path.lexists(first)

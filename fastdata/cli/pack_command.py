@@ -63,6 +63,13 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 def _add_running(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("running")
     group.add_argument("--workers", type=int, metavar="N", help="processes; default: all usable cores")
+    group.add_argument(
+        "--worker-timeout", type=_seconds, metavar="S", help="stop a worker stuck for S seconds; default: 600; 'none'"
+    )
+    group.add_argument(
+        "--resume", action="store_true", default=None,
+        help="keep finished work in DST.resume until the pack is whole, and go on with what a run before kept there",
+    )  # fmt: skip
     group.add_argument("--overwrite", action="store_true", default=None, help="replace what lies at DST")
     group.add_argument("--subdir", action="store_true", default=None, help="LMDB as a folder with data.mdb")
     group.add_argument("--shard-size", type=_bytes, metavar="BYTES", help="split a tar set by size: 500M, 1G")
@@ -78,12 +85,14 @@ def run(args: argparse.Namespace) -> int:
 
     names = (
         "resize", "resize_mode", "upscale", "filter", "codec", "quality", "subsampling", "mode", "background",
-        "orientation", "shuffle", "seed", "limit", "on_error", "max_errors", "workers", "overwrite", "subdir",
-        "shard_size", "shards",
+        "orientation", "shuffle", "seed", "limit", "on_error", "max_errors", "workers", "resume", "overwrite",
+        "subdir", "shard_size", "shards",
     )  # fmt: skip
     options = {name: value for name in names if (value := getattr(args, name)) is not None}
     if args.max_pixels is not None:
         options["max_pixels"] = args.max_pixels or None
+    if args.worker_timeout is not None:
+        options["worker_timeout"] = args.worker_timeout or None
     with progress_bar(quiet=args.quiet) as progress:
         report = pack(args.src, args.dst, manifest=args.manifest, progress=progress, **options)
     _print(report, as_json=args.json)
@@ -129,6 +138,11 @@ def _bytes(text: str) -> int:
 def _count(text: str) -> int:
     """Return a number of pixels; 0 stands for no limit."""
     return 0 if text.lower() == "none" else _bytes(text)
+
+
+def _seconds(text: str) -> float:
+    """Return seconds; 0 stands for no limit."""
+    return 0.0 if text.lower() == "none" else float(text)
 
 
 def _share(text: str) -> float:

@@ -123,7 +123,7 @@ def test_every_option_reaches_the_pack(tree, tmp_path):
         "--resize=8x6", "--resize-mode=pad", "--upscale", "--filter=lanczos", "--codec=png", "--quality=80",
         "--subsampling=4:4:4", "--mode=L", "--background=#102030", "--orientation=keep", "--max-pixels=1M", "--shuffle",
         "--seed=3", "--limit=5", "--on-error=raise", "--max-errors=0", "--workers=2", "--overwrite", "--subdir",
-        "--quiet",
+        "--quiet", "--resume", "--worker-timeout=60",
     ]  # fmt: skip
     assert main(["pack", str(tree), str(tmp_path / "out.lmdb"), *line]) == 0
     with open_store(tmp_path / "out.lmdb") as store:
@@ -165,20 +165,17 @@ def test_ctrl_c_leaves_nothing(many, tmp_path, ending):
     assert [p.name for p in tmp_path.iterdir()] == ["many"]
 
 
-def test_a_worker_that_is_killed_ends_the_run_and_is_explained(many, tmp_path):
-    child = start("pack", many, tmp_path / "out.lmdb", "--resize", "64", "--workers", "2")
+def test_a_worker_that_is_killed_costs_nothing(many, tmp_path):  # C109's kind: no hang, nobody left behind
+    child = start("pack", many, tmp_path / "out.lmdb", "--resize", "64", "--workers", "2", "--limit", "600")
     until_partial(tmp_path, "out.lmdb")
     workers = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
     assert len(workers) == 2
     os.kill(int(workers[0]), signal.SIGKILL)
-    _, err = child.communicate(timeout=30)
-    assert child.returncode == 1
-    assert "SIGKILL" in err
-    assert "--workers 1" in err
-    assert str(many) in err
-    assert err.count("\n") == 1
-    assert [p.name for p in tmp_path.iterdir()] == ["many"]
-    assert not Path(f"/proc/{workers[1]}").exists()
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (0, "")
+    assert "packed 600 images" in out
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["many", "out.lmdb"]
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
 
 def test_a_killed_run_leaves_nothing_that_looks_whole(many, tmp_path, capsys):  # C041 C047

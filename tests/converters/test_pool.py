@@ -46,12 +46,29 @@ def test_a_library_that_prints_does_not_disturb(capfd):
     assert "noise" in capfd.readouterr().err
 
 
-def test_a_worker_that_dies_fails_its_task_and_says_how():
+def test_a_worker_that_dies_fails_its_task_says_how_and_is_replaced():
     with WorkerPool(1) as pool:
         with pytest.raises(WorkerDiedError, match="SIGKILL"):
             pool.submit(signal.raise_signal, signal.SIGKILL).result()
+        assert pool.submit(math.sqrt, 4).result() == 2
+    assert not any(_alive(child.pid) for child in pool._children)
+
+
+def test_where_all_workers_die_the_pool_does(monkeypatch):
+    monkeypatch.setattr(pools, "_MOST_DEATHS", 1)
+    with WorkerPool(1) as pool:
+        for _ in range(2):
+            with pytest.raises(WorkerDiedError, match="exit code 3"):
+                pool.submit(os._exit, 3).result()
         with pytest.raises(WorkerDiedError):
             pool.submit(math.sqrt, 4).result()
+
+
+def test_a_stuck_worker_is_stopped_and_replaced():  # C044
+    with WorkerPool(1, timeout=1.5) as pool:
+        with pytest.raises(WorkerDiedError, match=r"no answer for 1\.5 s"):
+            pool.submit(time.sleep, 600).result()
+        assert pool.submit(math.sqrt, 4).result() == 2
 
 
 def test_cancelled_work_ends_at_once():
