@@ -1,4 +1,4 @@
-"""Feed the core cut, bit-flipped and spliced JPEGs for some seconds: python .ci/fuzz_jpeg.py SECONDS [SEED].
+"""Feed the core cut, bit-flipped and spliced JPEGs for some seconds: python .ci/fuzz_jpeg.py SECONDS [SEED].  # noqa: INP001
 
 A crash ends the process (run it under .ci/sanitize); a wrong status or a message that is missing is an AssertionError.
 """
@@ -63,7 +63,7 @@ def run(seconds: float, seed: int) -> int:
     while time.monotonic() < end:
         batch = [np.frombuffer(damage(rng, blobs), np.uint8) for _ in range(64)]
         sizes = [_native.read_header(data)[2:4] for data in batch]
-        sizes = [(w, h) if 0 < w * h < 4_000_000 else (1, 1) for w, h in sizes]
+        sizes = [(w, h) if 0 < w * h < 4_000_000 else (1, 1) for w, h in sizes]  # noqa: PLR2004
         n, side = len(batch), int(rng.integers(1, 40))
         whole = np.array([(0, 0, w, h) for w, h in sizes], np.int32)
         box = whole.copy()
@@ -77,7 +77,7 @@ def run(seconds: float, seed: int) -> int:
             np.array([data.size for data in batch], np.int64), np.full(n, 1, np.uint8),
             np.ascontiguousarray(whole[:, 2]), np.ascontiguousarray(whole[:, 3]), box, box.astype(np.float64),
             np.full((n, 2), side, np.int32), np.tile(np.array([0, 0, side, side], np.int32), (n, 1)),
-            rng.random(n) < 0.5, rng.random(n) < 0.5, (0, 0, 0),
+            rng.random(n) < 0.5, rng.random(n) < 0.5, (0, 0, 0),  # noqa: PLR2004
             (int(rng.integers(0, 6)), True, 4_000_000, bool(rng.integers(2))), out, None,
         )  # fmt: skip
         assert all(0 < status < 7 and message for _, status, message in failed), failed  # noqa: PLR2004  image_job.hpp
