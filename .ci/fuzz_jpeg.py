@@ -1,4 +1,5 @@
-"""Feed the core cut, bit-flipped and spliced JPEGs for some seconds: python .ci/fuzz_jpeg.py SECONDS [SEED].  # noqa: INP001
+# ruff: noqa: INP001  a script, no package
+"""Feed the core cut, bit-flipped and spliced JPEGs for some seconds: python .ci/fuzz_jpeg.py SECONDS [SEED].
 
 A crash ends the process (run it under .ci/sanitize); a wrong status or a message that is missing is an AssertionError.
 """
