@@ -28,6 +28,7 @@ from fastdata.transforms.plan import (
     Unsupported,
     VerticalFlip,
 )
+from fastdata.transforms.policy_readers import POLICY_READERS, Sized
 from fastdata.transforms.readers import READERS, Cast, Geometric, Normalise, ToTensor
 
 if TYPE_CHECKING:
@@ -40,14 +41,17 @@ if TYPE_CHECKING:
     from fastdata.transforms.readers import Read as GeometryRead
     from fastdata.types import Interpolation
 
-    Read = GeometryRead | Coloured | Erasing
+    Read = GeometryRead | Coloured | Erasing | Sized
 
 __all__ = ["compile_transform"]
 
 #: Where the types that are understood are looked up, if somebody has imported them.
 _HOMES = ("torchvision.transforms", "torchvision.transforms.v2", "torch.nn")
 _CONTAINERS = ("Compose", "Sequential")
-_METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "check_inputs", "_call_kernel")
+_METHODS = (
+    "__call__", "forward", "transform", "make_params", "get_params", "check_inputs", "_call_kernel",
+    "_augmentation_space", "_apply_image_or_video_transform", "_get_random_item",
+)  # fmt: skip
 
 
 def compile_transform(transform: object) -> Plan | Unsupported:
@@ -112,7 +116,7 @@ def _read(step: object) -> Read:
         found = (WholeBatch(step.function),)
         return Coloured(found, found)
     home, name = _home(step), type(step).__name__
-    reader: Any = READERS.get(name) or PIXEL_READERS.get(name) or {"RandomApply": _read_apply}.get(name)
+    reader: Any = _ALL_READERS.get(name)
     if home is None or reader is None:
         refuse("not known to the engine")
     _check_untouched(step)
@@ -148,6 +152,9 @@ def _read_apply(step: Any, v2: bool) -> Coloured:  # noqa: ANN401, ARG001, FBT00
         (Sometimes(p, tuple(steps)),),
         on_tensor if isinstance(on_tensor, str) else (Sometimes(p, tuple(on_tensor)),),
     )
+
+
+_ALL_READERS: dict[str, Any] = {**READERS, **PIXEL_READERS, **POLICY_READERS, "RandomApply": _read_apply}
 
 
 def _mirrored(flip: HorizontalFlip | VerticalFlip) -> Mirror:
@@ -194,6 +201,10 @@ class _Builder:
                     self._geometry(step, read)
             case Coloured():
                 self._coloured(read)
+            case Sized():
+                if self._composition.size is None:
+                    refuse("the size of the pictures is not the same for all, and its magnitudes depend on it")
+                self._coloured(read.make(*self._composition.size))
             case Erasing():
                 self._erasing(read)
             case ToTensor():

@@ -16,6 +16,7 @@ from PIL import Image
 from fastdata.errors import OptionError
 from fastdata.transforms.hue import shift_hue
 from fastdata.transforms.pixel_steps import (
+    Adjust,
     AutoContrast,
     Blur,
     Equalize,
@@ -24,11 +25,16 @@ from fastdata.transforms.pixel_steps import (
     Invert,
     Jitter,
     Mirror,
+    OneOf,
     Posterize,
     Sharpness,
+    Shear,
+    Shift,
     Solarize,
     Sometimes,
+    Turn,
 )
+from fastdata.transforms.warp import shear, shift, turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,6 +87,10 @@ def _sometimes(step: Sometimes, picture: Picture, u: Draws) -> None:
         for inner in step.steps:
             apply(inner, picture, u[at : at + inner.draws])
             at += inner.draws
+
+
+def _one_of(step: OneOf, picture: Picture, u: Draws) -> None:
+    apply(step.steps[int(u[0] * len(step.steps))], picture, u[1:])
 
 
 def _posterize(step: Posterize, picture: Picture, u: Draws) -> None:  # noqa: ARG001  as all actions
@@ -149,14 +159,14 @@ def adjustments(step: Jitter, u: Draws) -> list[tuple[int, float]]:
 
 def _jitter(step: Jitter, picture: Picture, u: Draws) -> None:
     for number, factor in adjustments(step, u):
-        _ADJUST[number](picture, factor, step.tensor)
+        _ADJUST[number](picture, factor, tensor=step.tensor)
 
 
-def _brightness(picture: Picture, factor: float, tensor: bool) -> None:  # noqa: ARG001, FBT001  one signature for all
+def _brightness(picture: Picture, factor: float, *, tensor: bool) -> None:  # noqa: ARG001  one signature for all
     picture.map(_blend_table(0.0, factor))
 
 
-def _contrast(picture: Picture, factor: float, tensor: bool) -> None:  # noqa: FBT001
+def _contrast(picture: Picture, factor: float, *, tensor: bool) -> None:
     picture.settle()
     grey = _grey(picture, tensor=tensor)
     mean = float(grey.sum(dtype=np.uint64)) / grey.size
@@ -168,7 +178,7 @@ def _contrast(picture: Picture, factor: float, tensor: bool) -> None:  # noqa: F
     picture.map(np.clip(table, 0, 255).astype(np.uint8))
 
 
-def _saturation(picture: Picture, factor: float, tensor: bool) -> None:  # noqa: FBT001
+def _saturation(picture: Picture, factor: float, *, tensor: bool) -> None:
     if picture.channels == 1:
         return
     pixels = picture.settle()
@@ -185,7 +195,7 @@ def _saturation(picture: Picture, factor: float, tensor: bool) -> None:  # noqa:
     _store(work, pixels)
 
 
-def _hue(picture: Picture, factor: float, tensor: bool) -> None:  # noqa: ARG001, FBT001
+def _hue(picture: Picture, factor: float, *, tensor: bool) -> None:  # noqa: ARG001
     if picture.channels != 1:
         picture.settle()
         shift_hue(picture.planes, int(factor * 255), picture.room)
@@ -350,6 +360,7 @@ def _levels_of(values: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any
 
 
 _ACTIONS: dict[type, Callable[[Any, Picture, Draws], None]] = {
+    Adjust: lambda step, picture, _: _ADJUST[step.which](picture, step.factor, tensor=False),
     AutoContrast: lambda _, picture, __: picture.map(np.stack([_stretched(plane) for plane in picture.settle()])),
     Blur: _blur,
     Equalize: lambda _, picture, __: picture.map(np.stack([_equalised(plane) for plane in picture.settle()])),
@@ -358,8 +369,12 @@ _ACTIONS: dict[type, Callable[[Any, Picture, Draws], None]] = {
     Invert: lambda _, picture, __: picture.map(255 - _GREYS),
     Jitter: _jitter,
     Mirror: lambda step, picture, u: _mirror(step, picture.planes[: picture.channels], u),
+    OneOf: _one_of,
     Posterize: _posterize,
     Sharpness: _sharpen,
+    Shear: shear,
+    Shift: shift,
     Solarize: _solarize,
     Sometimes: _sometimes,
+    Turn: turn,
 }

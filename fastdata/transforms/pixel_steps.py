@@ -6,7 +6,7 @@ torchvision's pixels; every step here is that, and its draws have torchvision's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "Adjust",
     "AutoContrast",
     "Blur",
     "Equalize",
@@ -23,11 +24,15 @@ __all__ = [
     "Invert",
     "Jitter",
     "Mirror",
+    "OneOf",
     "PixelStep",
     "Posterize",
     "Sharpness",
+    "Shear",
+    "Shift",
     "Solarize",
     "Sometimes",
+    "Turn",
     "WholeBatch",
 ]
 
@@ -45,15 +50,30 @@ class PixelStep(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sometimes:
-    """Take all of ``steps`` with probability p, else none: RandomApply, and every step with a p of its own."""
+    """Take all of ``steps`` with probability p, else none: RandomApply, and every step with a p of its own.
+
+    draws: one for the choice, then the steps' own.
+    """
 
     p: float
     steps: tuple[PixelStep, ...]
+    draws: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def draws(self) -> int:
-        """One for the choice, then the steps' own."""
-        return 1 + sum(step.draws for step in self.steps)
+    def __post_init__(self) -> None:
+        """Count the draws once."""
+        object.__setattr__(self, "draws", 1 + sum(step.draws for step in self.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Take one of ``steps``, each as likely as another; draws: one for the choice, then as many as any may need."""
+
+    steps: tuple[PixelStep, ...]
+    draws: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Count the draws once."""
+        object.__setattr__(self, "draws", 1 + max((step.draws for step in self.steps), default=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +147,47 @@ class Jitter:
     hue: Range | None = None
     tensor: bool = False
     draws: ClassVar[int] = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Adjust:
+    """One adjustment of Jitter by a fixed factor: 0 brightness, 1 contrast, 2 saturation; equal to torchvision's."""
+
+    which: int
+    factor: float
+    draws: ClassVar[int] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shear:
+    """Shear about the upper left corner, by pixels a pixel; equal to torchvision's. fill, resampling: Pillow's."""
+
+    across: float
+    down: float
+    fill: tuple[int, int, int]
+    resampling: int
+    draws: ClassVar[int] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Move right and down by whole pixels; equal to torchvision's."""
+
+    across: int
+    down: int
+    fill: tuple[int, int, int]
+    resampling: int
+    draws: ClassVar[int] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Turn about the middle; equal to torchvision's."""
+
+    degrees: float
+    fill: tuple[int, int, int]
+    resampling: int
+    draws: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)

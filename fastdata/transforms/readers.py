@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fastdata.transforms.attributes import integer, number, probability, span
+from fastdata.transforms.attributes import colour, integer, interpolation, number, probability, span
 from fastdata.transforms.composition import refuse
 from fastdata.transforms.plan import (
     CenterCrop,
@@ -24,10 +24,10 @@ from fastdata.transforms.plan import (
     Resize,
     VerticalFlip,
 )
-from fastdata.types import Interpolation
 
 if TYPE_CHECKING:
     from fastdata.transforms.plan import Step
+    from fastdata.types import Interpolation
 
 __all__ = ["READERS", "Cast", "Geometric", "Normalise", "Nothing", "Read", "ToTensor"]
 
@@ -73,9 +73,6 @@ class Nothing:
 Read = Geometric | ToTensor | Cast | Normalise | Nothing
 Reader = Callable[[Any, bool], Read]
 
-# Pillow's constants (PIL.Image.Resampling), which torchvision takes for its own enum as well.
-_PILLOW: dict[int, Interpolation] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
-
 
 def _size(value: object) -> tuple[int, int]:
     """Return (width, height) of a size that torchvision stores as (height, width), (side,) or side."""
@@ -83,31 +80,6 @@ def _size(value: object) -> tuple[int, int]:
     if len(sides) not in (1, 2):
         refuse(f"size {value!r} is neither a side nor (height, width)")
     return integer(sides[-1], 1, "size"), integer(sides[0], 1, "size")
-
-
-def _interpolation(value: object) -> Interpolation:
-    value = getattr(value, "value", value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = _PILLOW.get(value, value)
-    for name in get_args(Interpolation):
-        if value == name:
-            return cast("Interpolation", name)
-    return refuse(f"interpolation {value!r} is not known to the engine")
-
-
-def _fill(value: object) -> tuple[int, int, int]:
-    """Return the fill colour as Pillow takes it: whole numbers, one for all channels or one for each."""
-    if isinstance(value, dict):
-        refuse(f"fill {value!r} differs by type")
-    values = list(value) if isinstance(value, (list, tuple)) else [0 if value is None else value]
-    levels = [
-        integer(int(level) if isinstance(level, float) and level.is_integer() else level, 0, "fill") for level in values
-    ]
-    if len(levels) == 1:
-        levels *= 3
-    if len(levels) != 3 or max(levels) > 255:  # noqa: PLR2004  RGB, uint8
-        refuse(f"fill {value!r} is no colour of 8 bit")
-    return levels[0], levels[1], levels[2]
 
 
 def _padding(value: object, *, torch_order: bool) -> Pad | None:
@@ -131,7 +103,7 @@ def _constant(step: Any) -> None:  # noqa: ANN401  any object of a known type
 
 
 def _resize(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
-    how = _interpolation(step.interpolation)
+    how = interpolation(step.interpolation)
     longest = None if step.max_size is None else integer(step.max_size, 1, "max_size")
     size = step.size
     sides = list(size) if isinstance(size, (list, tuple)) else [size]
@@ -159,13 +131,13 @@ def _random_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
     if pad is None and not crop.if_needed:
         return Geometric((crop,))
     _constant(step)
-    return Geometric((crop,) if pad is None else (pad, crop), fill=_fill(step.fill))
+    return Geometric((crop,) if pad is None else (pad, crop), fill=colour(step.fill))
 
 
 def _pad(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
     _constant(step)
     pad = _padding(step.padding, torch_order=False)
-    return Nothing() if pad is None else Geometric((pad,), fill=_fill(step.fill))
+    return Nothing() if pad is None else Geometric((pad,), fill=colour(step.fill))
 
 
 def _random_resized_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
@@ -175,7 +147,7 @@ def _random_resized_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
     if v2 and not np.allclose(np.exp(step._log_ratio.tolist()), ratio, rtol=1e-5):  # noqa: SLF001  what v2 draws from
         refuse("ratio was changed after construction")
     found = RandomResizedCrop(*_size(step.size), scale=span(step.scale, "scale"), ratio=ratio)
-    return Geometric((found,), _interpolation(step.interpolation), bool(step.antialias))
+    return Geometric((found,), interpolation(step.interpolation), bool(step.antialias))
 
 
 def _horizontal_flip(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
