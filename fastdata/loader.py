@@ -23,6 +23,7 @@ from fastdata.engine.cores import usable_cores
 from fastdata.engine.course import Course
 from fastdata.engine.engine import Engine
 from fastdata.engine.loader_cache import LoaderCache
+from fastdata.engine.reading import leaf_of, source_of
 from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.sampler import EpochSampler
 from fastdata.engine.seeded import SeededCollate, SeededDataset, UsersDatasetInit, preserved
@@ -227,7 +228,7 @@ class FastLoader(DataLoader[Any]):
             lines.append(f"uint8 is copied to {self.device}; cast and normalise happen there")
         if not self._default_collate():
             lines.append("collate_fn gets a list of (image view, label) and runs in the consumer's thread")
-        if self.target_transform is not None or getattr(self.dataset, "target_transform", None) is not None:
+        if self.target_transform is not None or getattr(leaf_of(self.dataset), "target_transform", None) is not None:
             lines.append("target_transform runs in the consumer's thread")
         if self.worker_init_fn is not None:
             lines.append("worker_init_fn is not called: the engine has no worker processes")
@@ -284,15 +285,10 @@ class FastLoader(DataLoader[Any]):
             return Choice(None, None, "engine=False")
         if self.batch_sampler is None:
             return Choice(None, None, "batch_size=None: samples come one by one, unbatched")
-        source: Source | None = None
-        why = ""
-        if type(self.dataset) is PackedDataset:
-            source = StoreSource(self.dataset.store)
-        else:
-            why = plain_image_folder(self.dataset) or ""
-            source = None if why else FileSource(getattr(self.dataset, "samples"))  # noqa: B009
-        transform = getattr(self.dataset, "transform", None)
-        return choose(source, transform, why, collates_pil=self._packed)
+        source = source_of(self.dataset, _read_leaf)
+        if isinstance(source, str):
+            return Choice(None, None, source)
+        return choose(source, getattr(leaf_of(self.dataset), "transform", None), "", collates_pil=self._packed)
 
     def _default_collate(self) -> bool:
         return self.collate_fn is default_collate
@@ -301,7 +297,8 @@ class FastLoader(DataLoader[Any]):
         return self.device is not None and torch.device(self.device).type == "cuda"
 
     def _decoder_name(self) -> str:
-        return self.dataset.decoder if isinstance(self.dataset, PackedDataset) else self.decoder
+        leaf = leaf_of(self.dataset)
+        return leaf.decoder if isinstance(leaf, PackedDataset) else self.decoder
 
     def _engine_here(self) -> Engine:
         if self._engine is None:
@@ -329,7 +326,9 @@ class FastLoader(DataLoader[Any]):
         options = RunnerOptions(self.memory_format == torch.channels_last, normalizes, self.verify)
         engine = self._engine_here()
         runner = Runner(source, plan, engine.decoder, ring=engine.ring, faults=self.faults, options=options)
-        collate = Collator(self.collate_fn if collates else None, getattr(self.dataset, "target_transform", None))
+        collate = Collator(
+            self.collate_fn if collates else None, getattr(leaf_of(self.dataset), "target_transform", None)
+        )
         # The prefetcher takes batches ahead of their delivery; it keeps their order, and so does this queue.
         infos: deque[BatchInfo] = deque()
 
@@ -359,8 +358,9 @@ class FastLoader(DataLoader[Any]):
 
     def _drawn(self, progress: Progress) -> BatchInfo:
         indices, valid = progress.drawn.popleft()
-        source = StoreSource(self.dataset.store) if isinstance(self.dataset, PackedDataset) else NumberSource()
-        return BatchInfo(indices, np.ones(len(indices), bool) if valid is None else valid, Keys(source, indices))
+        source = source_of(self.dataset, _read_leaf)
+        keys = Keys(NumberSource() if isinstance(source, str) else source, indices)
+        return BatchInfo(indices, np.ones(len(indices), bool) if valid is None else valid, keys)
 
     def _base_seed(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
@@ -410,6 +410,13 @@ class _Epoch:
         self._progress.deliver()
         self._loader.last = None if self._next_info is None else self._next_info()
         return batch
+
+
+def _read_leaf(dataset: Any) -> Source | str:  # noqa: ANN401
+    """Return the source of a pack or an ImageFolder, of exactly these types, or why there is none."""
+    if type(dataset) is PackedDataset:
+        return StoreSource(dataset.store)
+    return plain_image_folder(dataset) or FileSource(getattr(dataset, "samples"))  # noqa: B009
 
 
 def _normalizer(plan: Plan) -> Normalizer:

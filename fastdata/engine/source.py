@@ -11,14 +11,14 @@ from fastdata.stores.reader import addresses_of
 from fastdata.types import Encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from fastdata.stores.store import Store
 
-__all__ = ["FileSource", "Keyed", "NumberSource", "Source", "StoreSource"]
+__all__ = ["ConcatSource", "FileSource", "Keyed", "NumberSource", "Source", "StoreSource", "SubsetSource"]
 
 
 class Keyed(Protocol):
@@ -30,7 +30,11 @@ class Keyed(Protocol):
 
 
 class Source(Keyed, Protocol):
-    """Gives encoded images, labels and keys by index; safe for many threads."""
+    """Gives encoded images, labels and keys by index; safe for many threads.
+
+    A source whose fetch reads nothing (a mapped pack) may say so by an attribute ``mapped = True``: then the samples of
+    several batches are fetched at once.
+    """
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -55,6 +59,7 @@ class StoreSource:
     def __init__(self, store: Store) -> None:
         """Borrow the store; whoever opened it closes it."""
         self._store = store
+        self.mapped = store.mapped
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -107,6 +112,96 @@ class FileSource:
 
     def check(self, index: int) -> None:
         """Know no checksums: files are as good as their disk."""
+
+
+class SubsetSource:
+    """The samples of another source at these indices: int64 (n,), each within it."""
+
+    def __init__(self, source: Source, indices: NDArray[np.int64]) -> None:
+        """Borrow both."""
+        self._source, self._indices = source, indices
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self._indices)
+
+    def fetch(self, indices: NDArray[np.int64]) -> Encoded:
+        """Return the encoded images."""
+        return self._source.fetch(self._indices[indices])
+
+    def labels(self, indices: NDArray[np.int64]) -> NDArray[Any] | None:
+        """Return a fresh array of the labels, or None."""
+        return self._source.labels(self._indices[indices])
+
+    def key(self, index: int) -> str:
+        """Return the key of a sample."""
+        return self._source.key(int(self._indices[index]))
+
+    def check(self, index: int) -> None:
+        """Check a sample in its source."""
+        self._source.check(int(self._indices[index]))
+
+
+class ConcatSource:
+    """The samples of several sources, one behind the other; their labels are of one kind."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        """Borrow the sources, one at least."""
+        self._sources = sources
+        self._ends = np.cumsum([len(source) for source in sources])
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return int(self._ends[-1])
+
+    def fetch(self, indices: NDArray[np.int64]) -> Encoded:
+        """Return the encoded images, each from its source."""
+        n = len(indices)
+        address, length, codec = np.zeros(n, np.uint64), np.zeros(n, np.int64), np.zeros(n, np.uint8)
+        width, height = np.zeros(n, np.int32), np.zeros(n, np.int32)
+        views: list[memoryview] = [memoryview(b"")] * n
+        keep = []
+        for source, rows, inside in self._shares(indices):
+            part = source.fetch(inside)
+            address[rows], length[rows], codec[rows] = part.address, part.length, part.codec
+            width[rows], height[rows] = part.width, part.height
+            for row, view in zip(rows.tolist(), part.views, strict=True):
+                views[row] = view
+            keep.append(part.keep)
+        return Encoded(address, length, codec, width, height, views, keep)
+
+    def labels(self, indices: NDArray[np.int64]) -> NDArray[Any] | None:
+        """Return a fresh array of the labels, or None."""
+        labels: NDArray[Any] | None = None
+        for source, rows, inside in self._shares(indices):
+            part = source.labels(inside)
+            if part is None:
+                return None
+            if labels is None:
+                labels = np.zeros((len(indices), *part.shape[1:]), part.dtype)
+            labels[rows] = part
+        return self._sources[0].labels(indices) if labels is None else labels
+
+    def key(self, index: int) -> str:
+        """Return the key of a sample."""
+        source, inside = self._place(index)
+        return source.key(inside)
+
+    def check(self, index: int) -> None:
+        """Check a sample in its source."""
+        source, inside = self._place(index)
+        source.check(inside)
+
+    def _place(self, index: int) -> tuple[Source, int]:
+        number = int(np.searchsorted(self._ends, index, "right"))
+        return self._sources[number], index - int(self._ends[number]) + len(self._sources[number])
+
+    def _shares(self, indices: NDArray[np.int64]) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield each source that has some of the samples, their rows, and their indices in it."""
+        numbers = np.searchsorted(self._ends, indices, "right")
+        for number in np.unique(numbers).tolist():
+            source, rows = self._sources[number], np.flatnonzero(numbers == number)
+            yield source, rows, indices[rows] - (self._ends[number] - len(source))
 
 
 class NumberSource:
