@@ -28,6 +28,7 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,14 +94,16 @@ def transform() -> Any:  # noqa: ANN401  torchvision has no types
 
 def loader_of(path: Path, batch: int, threads: int) -> FastLoader:
     """Return a FastLoader that must use the engine."""
-    return FastLoader(
-        str(path), batch, shuffle=True, num_workers=threads, transform=transform(), drop_last=True, engine=True, seed=SEED
-    )
+    settings: dict[str, Any] = {"shuffle": True, "drop_last": True, "engine": True, "seed": SEED}
+    return FastLoader(str(path), batch, num_workers=threads, transform=transform(), **settings)
 
 
 def epoch(loader: Any) -> int:  # noqa: ANN401
     """Return how many images an epoch gave."""
-    return sum(len(images) for images, _ in loader)
+    count = 0
+    for images, _ in loader:
+        count += len(images)
+    return count
 
 
 def jobs_of(samples: int, batch: int, epochs: int = 1) -> Iterator[Job]:
@@ -118,7 +121,7 @@ def plan_of() -> Plan:
 
 
 def core(path: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Loader over core, same batches, same threads."""
+    """Return the loader's rate over the core's: same batches, same threads."""
     with ExitStack() as stack:
         store = stack.enter_context(open_store(path))
         plan, batches = plan_of(), []
@@ -135,7 +138,7 @@ def core(path: Path, args: argparse.Namespace) -> dict[str, Any]:
             def run() -> int:
                 for encoded, geometry in batches:
                     assert not decoder.decode_batch(encoded, geometry, out)
-                return len(batches) * args.batch_size
+                return sum(len(encoded) for encoded, _ in batches)
 
             return run
 
@@ -189,7 +192,7 @@ def feeders_seconds() -> float:
 
 
 def gil(path: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Counting beside the loader, and the feeders' CPU time per batch of 256."""
+    """Return how a thread counts beside the loader, and the feeders' CPU time per batch of 256."""
     batch, alone, beside, feeding, consuming = 256, [], [], [], []
     loader = loader_of(path, batch, 1)
     epoch(loader)
@@ -218,8 +221,8 @@ def gil(path: Path, args: argparse.Namespace) -> dict[str, Any]:
 def threads(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Return the loader's rate with 1 to all threads."""
     counts = sorted({1, 2, args.threads})
-    loaders = {str(count): loader_of(path, args.batch_size, count) for count in counts}
-    timings = interleave({name: (lambda one=one: epoch(one)) for name, one in loaders.items()}, args.rounds)
+    loaders: dict[str, FastLoader] = {str(count): loader_of(path, args.batch_size, count) for count in counts}
+    timings = interleave({name: partial(epoch, one) for name, one in loaders.items()}, args.rounds)
     for loader in loaders.values():
         loader.close()
     rates = {name: round(timing.rate) for name, timing in timings.items()}

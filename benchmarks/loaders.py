@@ -1,4 +1,4 @@
-"""FastLoader beside its peers: images/s from the same photographs, each peer in the format and the set-up it is best in.
+"""FastLoader beside its peers: images/s from the same photographs, each peer in the format and set-up it is best in.
 
 Four tables, one for each task: "train" is RandomResizedCrop(224) and a flip, uint8 batches of 64, from photographs
 resized to a shorter side of 256 (JPEG, quality 90; or raw pixels); "float" is the same, float32 normalised on the CPU;
@@ -112,7 +112,8 @@ def prepare(photos: Path, scratch: Path, images: int) -> dict[str, Path]:
     from fastdata.stores.opener import open_store
 
     folders: dict[str, Path] = {}
-    for name, options in (("original", {}), ("resized", {"resize": 256, "quality": 90})):
+    resized: dict[str, Any] = {"resize": 256, "quality": 90}
+    for name, options in (("original", dict[str, Any]()), ("resized", resized)):
         packed = scratch / f"{name}.lmdb"
         pack(photos, packed, shuffle=True, limit=images, **options)
         with open_store(packed) as store:
@@ -132,8 +133,9 @@ def measure(table: str, folder: Path, settings: Settings, args: argparse.Namespa
             start = time.perf_counter()
             contender = Contender(peer, folder, own, epochs=args.epochs, looked_at=args.looked_at)
             entry = Entry(table, name, stack.enter_context(contender))
-            entry.look = entry.contender.warm_up()
-            print(f"{table}/{name}: {entry.contender.failure or 'ready'} ({time.perf_counter() - start:.0f} s)", flush=True)
+            entry.look = contender.warm_up()
+            seconds = time.perf_counter() - start
+            print(f"{table}/{name}: {contender.failure or 'ready'} ({seconds:.0f} s)", flush=True)
             entries.append(entry)
         compare(entries)
         for _ in range(args.rounds):

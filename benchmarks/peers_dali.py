@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from peers_settings import Settings
@@ -37,22 +37,25 @@ def open(folder: Path, settings: Settings) -> Any:  # noqa: A001, ANN401  the co
         )
         return part, label
 
-    pipeline = pictures(batch_size=settings.batch_size, num_threads=settings.workers, device_id=None)
-    return _Images(
-        DALIGenericIterator(
-            pipeline,
+    def start() -> Any:  # noqa: ANN401
+        return DALIGenericIterator(
+            pictures(batch_size=settings.batch_size, num_threads=settings.workers, device_id=None),
             ["image", "label"],
             reader_name="reader",
             auto_reset=True,
             last_batch_policy=LastBatchPolicy.DROP,
         )
-    )
+
+    return _Images(start)
 
 
 class _Images:
-    def __init__(self, loader: Any) -> None:  # noqa: ANN401
-        self._loader = loader
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self._start = start
+        self._loader: Any = None
 
     def __iter__(self) -> Iterator[Any]:
+        if self._loader is None:
+            self._loader = self._start()  # it makes batches from here on
         for outputs in self._loader:
             yield outputs[0]["image"]

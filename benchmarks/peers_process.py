@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import multiprocessing
@@ -82,10 +83,8 @@ class Contender:
     def close(self) -> None:
         """End the process and remove its files; may be called twice."""
         if self._process.pid is not None and self._process.is_alive():
-            try:
+            with contextlib.suppress(OSError):  # it ended by itself meanwhile
                 self._pipe.send("end")
-            except OSError:
-                pass  # it ended by itself meanwhile
             self._process.join(10)
             if self._process.is_alive():
                 self._process.kill()
@@ -102,7 +101,7 @@ class Contender:
         except (EOFError, OSError):
             self._process.join(10)
             answer = f"failed: its process ended with exit code {self._process.exitcode}"
-        if isinstance(answer, str):
+        if isinstance(answer, str) and answer != "open":
             self.failure = answer
         return answer
 
@@ -122,14 +121,12 @@ def private_megabytes() -> float:
     return total * 1024 / 1e6
 
 
-def _serve(  # noqa: PLR0913, PLR0917  what a process is started with
-    pipe: Connection, module: str, folder: Path, settings: Settings, epochs: int, looked_at: int
-) -> None:
+def _serve(pipe: Connection, module: str, folder: Path, settings: Settings, epochs: int, looked_at: int) -> None:
     warnings.simplefilter("ignore")  # peers warn of their own dependencies
     loader = None
     try:
         loader = importlib.import_module(module).open(folder, settings)
-        pipe.send(True)
+        pipe.send("open")
         while (word := pipe.recv()) != "end":
             pipe.send(_look(loader, looked_at) if word == "look" else _round(loader, epochs))
     except EOFError:

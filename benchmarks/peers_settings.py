@@ -1,7 +1,7 @@
 """What every peer is asked for: the settings of a run, and the two helpers that all of them share.
 
-A peer is a module ``peers_NAME``. Its ``open(folder, settings)`` takes a folder of JPEG files in a folder for each class
-and returns an iterable; each ``iter`` of it is one shuffled epoch of uint8 batches (N, 3, size, size), the last
+A peer is a module ``peers_NAME``. Its ``open(folder, settings)`` takes a folder of JPEG files in a folder for each
+class and returns an iterable; each ``iter`` of it is one shuffled epoch of uint8 batches (N, 3, size, size), the last
 incomplete one dropped (of the task "float": float32, normalised). A peer with a format of its own also has
 ``prepare(folder, settings)``, which is called before, in another process, and writes it below ``settings.scratch``.
 Libraries are imported inside the functions: where one is missing, its ImportError tells.

@@ -1,6 +1,8 @@
 """SPDL: its pipeline of threads, FFmpeg's filters for the crop, the scaling (bilinear) and the flip of each picture.
 
-    apt-get install -y libavdevice59        # or the FFmpeg libraries, 4 to 9, that the system has
+It needs FFmpeg's libraries, version 4 to 9 (Debian 12 has 5):
+
+    apt-get install -y libavdevice59
     pip install spdl-core spdl-io
 """
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 def open(folder: Path, settings: Settings) -> Any:  # noqa: A001, ANN401  the contract's name
     """Return a pipeline's images; raise ImportError where FFmpeg's libraries are missing."""
     import spdl.io
-    import spdl.pipeline
 
     try:
         spdl.io.demux_config()

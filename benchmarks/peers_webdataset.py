@@ -68,6 +68,7 @@ class _Crop:
         import torch
 
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+        assert pixels is not None
         left, top, width, height = random_box(pixels.shape[1], pixels.shape[0], _DRAW)
         part = cv2.resize(pixels[top : top + height, left : left + width], (self._size, self._size))
         if _DRAW.random() < 0.5:  # noqa: PLR2004  every second one
