@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from fastdata.engine.groups import Group
     from fastdata.engine.source import Keyed
 
 __all__ = ["Batch", "BatchInfo", "Job", "Keys"]
@@ -18,13 +19,18 @@ __all__ = ["Batch", "BatchInfo", "Job", "Keys"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One batch to be made: sample indices and global positions, int64 (n,), and what keys their draws."""
+    """One batch to be made: sample indices and global positions, int64 (n,), and what keys their draws.
+
+    group: the samples that this batch may be prepared with, of which it is those from row ``first`` on.
+    """
 
     indices: NDArray[np.int64]
     positions: NDArray[np.int64]
     seed: int
     epoch: int
     valid: NDArray[np.bool_] | None = None
+    group: Group | None = None
+    first: int = 0
 
 
 class Keys(Sequence[str]):

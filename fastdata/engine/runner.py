@@ -11,7 +11,8 @@ import torch
 
 from fastdata.decoding.header import probe
 from fastdata.engine.batches import Batch, BatchInfo, Keys
-from fastdata.errors import BatchShapeError, DecodeError, FastdataError, StoreError
+from fastdata.engine.groups import Prepared
+from fastdata.errors import BatchShapeError, DecodeError, FastdataError, OptionError, StoreError
 from fastdata.transforms.draws import draw
 from fastdata.transforms.geometry import plan_geometry
 from fastdata.transforms.pixel_road import fill
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastdata.engine.batches import Job
+    from fastdata.engine.groups import Group
     from fastdata.engine.slots import SlotRing
     from fastdata.engine.source import Source
     from fastdata.faults import FaultLog
@@ -62,12 +64,11 @@ class Runner:
         self._ring, self._faults, self._options = ring, faults, options
         self._levels = None if options.as_uint8 and not plan.finish else plan.levels
         self._channels = plan.channels
+        self._grouped = getattr(source, "mapped", False) and not options.verify
 
     def __call__(self, job: Job) -> Batch:
         """Return the batch of ``job``; raise SampleError where a sample fails and the fault log does not take it."""
-        rows, encoded = self._fetch(job)
-        draws = draw(self._plan, job.seed, job.epoch, job.positions[rows])
-        geometry = plan_geometry(self._plan, draws, encoded.width, encoded.height)
+        rows, (encoded, draws, geometry) = self._prepare(job)
         array, out = self._lease(len(job.indices), geometry, job.indices[rows])
         out = out[: len(rows)]
         if self._plan.pixels or self._plan.finish:
@@ -77,9 +78,9 @@ class Runner:
             failed = self._decoder.decode_batch(encoded, geometry, out, levels=self._levels)
         for at, error in sorted(failed.items()):
             self._fault(job.indices[rows[at]], error)
-        good = np.array([at for at in range(len(rows)) if at not in failed], np.int64)
         indices, valid = job.indices, np.ones(len(job.indices), bool) if job.valid is None else job.valid
-        if len(good) < len(job.indices):
+        if failed or len(rows) < len(job.indices):
+            good = np.array([at for at in range(len(rows)) if at not in failed], np.int64)
             array, indices, valid = self._settle(array, good, indices[rows], valid[rows], len(job.indices))
         labels = self._source.labels(indices)
         images = torch.from_numpy(array)
@@ -87,6 +88,32 @@ class Runner:
             images = images.permute(0, 3, 1, 2)
         info = BatchInfo(indices, valid, Keys(self._source, indices))
         return Batch(images, None if labels is None else torch.from_numpy(labels), info)
+
+    def _prepare(self, job: Job) -> tuple[NDArray[np.int64], tuple[Encoded, NDArray[np.float64], Geometry]]:
+        """Return the rows of the job that could be fetched, their bytes, draws and geometry."""
+        n = len(job.indices)
+        if job.group is not None and self._grouped:
+            prepared = job.group.prepared(partial(self._prepare_group, job))
+            if prepared is not None:
+                part = prepared.rows(job.first, job.first + n)
+                return np.arange(n), (part.encoded, part.draws, part.geometry)
+        rows, encoded = self._fetch(job)
+        draws = draw(self._plan, job.seed, job.epoch, job.positions[rows])
+        return rows, (encoded, draws, plan_geometry(self._plan, draws, encoded.width, encoded.height))
+
+    def _prepare_group(self, job: Job, group: Group) -> Prepared | None:
+        """Prepare the group of ``job``; None where a sample of it needs a look of its own (damaged, size unknown)."""
+        try:
+            encoded = self._source.fetch(group.indices)
+        except StoreError:
+            return None
+        if not encoded.width.all() or not encoded.height.all():
+            return None
+        draws = draw(self._plan, job.seed, job.epoch, group.positions)
+        try:
+            return Prepared(encoded, draws, plan_geometry(self._plan, draws, encoded.width, encoded.height))
+        except OptionError:  # it names the batch and row at fault only where the batch is planned by itself
+            return None
 
     def _fetch(self, job: Job) -> tuple[NDArray[np.int64], Encoded]:
         """Return the rows of the job that could be fetched, and their bytes with their sizes."""

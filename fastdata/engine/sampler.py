@@ -9,6 +9,7 @@ import torch
 from torch.utils.data.distributed import DistributedSampler
 
 from fastdata.engine.batches import Job
+from fastdata.engine.groups import Group
 from fastdata.order import Order
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochSampler", "jobs_of_order", "positions_of"]
 
-_CHUNK = 4096  # positions computed at once: the cost of a numpy call is shared by that many samples
+_CHUNK = 1024  # positions computed at once: the cost of a numpy call is shared by that many samples
 
 
 class EpochSampler(DistributedSampler[int]):
@@ -97,9 +98,10 @@ def jobs_of_order(
         end = min(begin + chunk, n)
         indices, positions = order.indices(begin, end), order.positions(begin, end)
         valid = order.valid(begin, end) if order.uneven == "exact" else None
+        group = Group(indices, positions)
         for at in range(0, end - begin, batch_size):
             rows = slice(at, at + batch_size)
-            yield Job(indices[rows], positions[rows], *key, None if valid is None else valid[rows])
+            yield Job(indices[rows], positions[rows], *key, None if valid is None else valid[rows], group, at)
 
 
 def positions_of(count: int, n: int, sampler: object) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastdata.errors import ChecksumError, OptionError, StoreFormatError
 from fastdata.stores.file_reader import FileReader, file_sizes
-from fastdata.stores.reader import open_reader
+from fastdata.stores.reader import MapReader, open_reader
 from fastdata.types import CODECS, Encoded, Field, Record, Spans
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ class Store:
     def class_to_idx(self) -> dict[str, int]:
         """The number of each class name, as in ImageFolder."""
         return {name: number for number, name in enumerate(self.classes)}
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the bytes it gives are the file's own pages, so that fetching them reads nothing yet."""
+        return isinstance(self._reader, MapReader)
 
     @property
     def fields(self) -> tuple[str, ...]:
