@@ -57,8 +57,9 @@ def _numbers() -> str:
     ]
     text = (
         f"{_machine(load)}; {pack['samples']} photographs, shorter side 256, JPEG q90; RandomResizedCrop"
-        f"({setting['size']}) + flip, uint8 batches of {setting['batch_size']}, {setting['workers']} workers each, warm "
-        f"cache; medians of {setting['rounds']} interleaved rounds. Absolute numbers are this machine's; quote ratios.\n\n"
+        f"({setting['size']}) + flip, uint8 batches of {setting['batch_size']}, {setting['workers']} workers each, "
+        f"warm cache; medians of {setting['rounds']} interleaved rounds. Absolute numbers are this machine's; quote "
+        "ratios.\n\n"
     )
     return text + _table(["loader", "images/s", "x torchvision"], rows) + "\n"
 
@@ -78,9 +79,9 @@ def _decoders() -> str:
     ]
     text = (
         f"Whole decodes of {report['images']} photographs ({report['megapixels_each']:.2f} MP, "
-        f"{report['kilobytes_each']:.0f} kB) in memory, one thread of the same machine. Every backend decodes ordinary JPEGs "
-        "itself; PNG, WebP, CMYK, 16 bit, animations, damaged files and what else is odd go to Pillow in the same call, so "
-        "that all give one verdict and one picture.\n\n"
+        f"{report['kilobytes_each']:.0f} kB) in memory, one thread of the same machine. Every backend decodes ordinary "
+        "JPEGs itself; PNG, WebP, CMYK, 16 bit, animations, damaged files and what else is odd go to Pillow in the same "
+        "call, so that all give one verdict and one picture.\n\n"
     )
     return text + _table(["backend", "images/s", "x Pillow", "largest difference", "refused"], rows)
 

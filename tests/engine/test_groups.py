@@ -16,7 +16,7 @@ TRAIN = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.PILToTen
 
 def test_a_group_is_prepared_once():
     group, calls = Group(np.arange(3), np.arange(3)), []
-    assert [group.prepared(lambda g: calls.append(g)) for _ in range(3)] == [None] * 3
+    assert [group.prepared(calls.append) for _ in range(3)] == [None] * 3
     assert calls == [group]
 
 
