@@ -41,7 +41,9 @@ BACKENDS: dict[str, Row] = {
     "torchcodec": Row("fastdata.decoding.torchcodec_decoder:make_decoder", "pip install 'torchcodec>=0.17'"),
     "native": Row(
         "fastdata.decoding.native_decoder:make_decoder",
-        "apt-get install g++ libjpeg-dev && FASTDATA_NATIVE=1 pip install --no-binary fastdata-loader fastdata-loader",
+        # Without these options pip keeps the pure package that is installed, or the pure wheel in its cache.
+        "apt-get install g++ libjpeg-dev && "
+        "FASTDATA_NATIVE=1 pip install --force-reinstall --no-deps --no-cache-dir fastdata-loader",
     ),
 }
 #: Name to the module it needs and the distribution that has it.

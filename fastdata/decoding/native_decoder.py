@@ -198,4 +198,10 @@ def _colour(fill: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _core() -> ModuleType:
-    return importlib.import_module(_NAME)
+    try:
+        return importlib.import_module(_NAME)
+    except ModuleNotFoundError as error:
+        if error.name != _NAME:
+            raise
+        msg = "the compiled core was not built; it decodes only what a crop needs, in threads free of the GIL"
+        raise ModuleNotFoundError(msg, name=_NAME) from None
