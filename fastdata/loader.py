@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from fastdata.engine.batches import Batch
     from fastdata.engine.resume import Progress
-    from fastdata.engine.source import Source
+    from fastdata.engine.source import Keyed, Source
     from fastdata.order import Uneven
     from fastdata.stores.reader import Io
     from fastdata.streams import Streams
@@ -323,7 +323,9 @@ class FastLoader(DataLoader[Any]):
         self.faults = FaultLog(self.on_error, budget=self.max_faults, total=len(source))
         if self._cache is not None:
             source = self._cache.wrap(source, self.dataset, plan.mode, self._decoder_name(), self.num_workers)
-        options = RunnerOptions(self.memory_format == torch.channels_last, normalizes, self.verify)
+        options = RunnerOptions(
+            self.memory_format == torch.channels_last, normalizes, self.verify, threads=max(1, self.num_workers)
+        )
         engine = self._engine_here()
         runner = Runner(source, plan, engine.decoder, ring=engine.ring, faults=self.faults, options=options)
         collate = Collator(
@@ -352,15 +354,16 @@ class FastLoader(DataLoader[Any]):
             next(islice(batches, progress.before, progress.before), None)  # made again: who knows how to pass over?
         if self.device is not None:
             batches = iter(CudaPrefetcher(batches, self.device, streams=self._streams_here()))
-        numbered = self._course.numbered and self.in_order
-        drawn = partial(self._drawn, progress) if numbered else None
-        return _Epoch(self, batches, progress, drawn, failures_drawn=numbered)
-
-    def _drawn(self, progress: Progress) -> BatchInfo:
-        indices, valid = progress.drawn.popleft()
+        if not (self._course.numbered and self.in_order):
+            return _Epoch(self, batches, progress, None)
         source = source_of(self.dataset, _read_leaf)
-        keys = Keys(NumberSource() if isinstance(source, str) else source, indices)
-        return BatchInfo(indices, np.ones(len(indices), bool) if valid is None else valid, keys)
+        keyed: Keyed = NumberSource() if isinstance(source, str) else source
+
+        def drawn() -> BatchInfo:
+            indices, valid = progress.drawn.popleft()
+            return BatchInfo(indices, np.ones(len(indices), bool) if valid is None else valid, Keys(keyed, indices))
+
+        return _Epoch(self, batches, progress, drawn, failures_drawn=True)
 
     def _base_seed(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())

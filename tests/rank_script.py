@@ -1,0 +1,83 @@
+"""What each process of test_ranks.py runs under torchrun: gloo groups of 4, 3, 2 and 1 ranks, one after another."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from itertools import islice
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torchvision import transforms as T
+
+from fastdata.loader import FastLoader
+
+EVAL = T.Compose([T.Resize((8, 8)), T.PILToTensor()])
+TRAIN = T.Compose([T.RandomResizedCrop(8), T.PILToTensor()])
+UNKNOWN = T.Compose([TRAIN, T.Lambda(lambda image: image)])
+
+
+def epoch(loader, batches=None):
+    """What this rank gets: a collective a step, so that ranks with other step counts would hang or be told apart."""
+    steps, keys, valid, pixels = 0, [], [], []
+    for images, labels in islice(loader, batches):
+        counted = torch.tensor([len(labels), int(loader.last.valid.sum())])
+        dist.all_reduce(counted)
+        steps += 1
+        keys += list(loader.last.keys)
+        valid += loader.last.valid.tolist()
+        pixels += [int(image.to(torch.int64).sum()) for image in images]
+    return {"steps": steps, "len": len(loader), "keys": keys, "valid": valid, "pixels": pixels}
+
+
+def gathered(mine):
+    everybody = [None] * dist.get_world_size()
+    dist.all_gather_object(everybody, mine)
+    return everybody
+
+
+def run(world, pack, shards, out):
+    found = {}
+    for uneven in ("pad", "drop", "exact"):
+        loader = FastLoader(pack, 4, shuffle=True, transform=EVAL, uneven=uneven, num_workers=1)
+        found[f"three epochs, {uneven}"] = [gathered(epoch(loader)) for _ in range(3)]
+    found["no arguments"] = gathered(epoch(FastLoader(pack, 4, transform=EVAL, num_workers=0)))
+    found["shards"] = gathered(epoch(FastLoader(shards, 4, transform=EVAL, num_workers=0)))
+    crops = {"shuffle": True, "seed": 3, "uneven": "exact"}
+    found["crops"] = gathered(epoch(FastLoader(pack, 4, transform=TRAIN, num_workers=0, **crops)))
+    found["worker crops"] = gathered(epoch(FastLoader(pack, 4, transform=UNKNOWN, num_workers=1, **crops)))
+    batch_size = 12 // world
+    before = out / "states" / f"{ {3: 4, 2: 3, 1: 2}.get(world, 0) }.json"
+    loader = FastLoader(pack, batch_size, transform=TRAIN, num_workers=0, **crops)
+    if before.is_file():
+        loader.load_state_dict(json.loads(before.read_text()))
+        found["rest"] = gathered(epoch(loader))
+    loader = FastLoader(pack, batch_size, transform=TRAIN, num_workers=0, **crops)
+    found["first"] = gathered(epoch(loader, 1))
+    if dist.get_rank() == 0:
+        (out / "states" / f"{world}.json").write_text(json.dumps(loader.state_dict()))
+        (out / f"{world}.json").write_text(json.dumps(found))
+
+
+def main():
+    pack, shards, out = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    rank = int(os.environ["RANK"])
+    torch.set_num_threads(1)
+    torch.manual_seed(rank)  # ranks agree on the order all the same
+    dist.init_process_group("gloo")
+    assert dist.get_world_size() == 4
+    run(4, pack, shards, out)
+    dist.barrier()
+    dist.destroy_process_group()
+    for world in (3, 2, 1):
+        if rank < world:
+            dist.init_process_group("gloo", f"file://{out}/meeting{world}", rank=rank, world_size=world)
+            run(world, pack, shards, out)
+            dist.barrier()
+            dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

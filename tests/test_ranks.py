@@ -1,0 +1,141 @@
+"""Ranks: real processes under torchrun, each sample once over all of them, as many steps on each."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from torchvision import transforms as T
+
+from fastdata.loader import FastLoader
+from fastdata.stores.opener import open_store
+
+WORLDS = [1, 2, 3, 4]
+EVAL = T.Compose([T.Resize((8, 8)), T.PILToTensor()])
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """Three shards of 10, 7 and 3 samples, as anybody writes them."""
+    root = tmp_path_factory.mktemp("shards")
+    number = 0
+    for shard, count in enumerate((10, 7, 3)):
+        with tarfile.open(root / f"s-{shard:06d}.tar", "w") as file:
+            for _ in range(count):
+                picture = io.BytesIO()
+                Image.new("RGB", (20, 20), (number * 12, 0, 0)).save(picture, "JPEG")
+                for ending, data in (("jpg", picture.getvalue()), ("cls", str(number).encode())):
+                    member = tarfile.TarInfo(f"{number:04d}.{ending}")
+                    member.size = len(data)
+                    file.addfile(member, io.BytesIO(data))
+                number += 1
+    return root / "s-{000000..000002}.tar"
+
+
+@pytest.fixture(scope="module")
+def found(packs, shards, tmp_path_factory):
+    """What every rank of every world saw, from one start of torchrun."""
+    out = tmp_path_factory.mktemp("ranks")
+    (out / "states").mkdir()
+    script = Path(__file__).with_name("rank_script.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", str(script)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [*command, str(packs["tars"]), str(shards), str(out)],
+        env=environment, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return {world: json.loads((out / f"{world}.json").read_text()) for world in WORLDS}
+
+
+def _seen(ranks):
+    return [key for rank in ranks for key, valid in zip(rank["keys"], rank["valid"], strict=True) if valid]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_ranks_share_a_pack_without_being_asked(packs, found, world):  # C116, C118
+    everything = Counter(open_store(packs["tars"]).key(i) for i in range(21))
+    ranks = found[world]["no arguments"]
+    assert Counter(_seen(ranks)) == everything  # each once: 21 of them, whatever the number of ranks
+    assert sum(sum(rank["valid"]) for rank in ranks) == 21
+    assert len({rank["steps"] for rank in ranks}) == 1
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("uneven", ["pad", "drop", "exact"])
+def test_lengths_are_one_number_on_every_rank_in_every_epoch(found, world, uneven):  # C082
+    epochs = found[world][f"three epochs, {uneven}"]
+    samples = 21 // world if uneven == "drop" else -(-21 // world)
+    assert {rank["steps"] for ranks in epochs for rank in ranks} == {-(-samples // 4)}
+    assert {rank["len"] for ranks in epochs for rank in ranks} == {-(-samples // 4)}
+    assert {len(rank["keys"]) for ranks in epochs for rank in ranks} == {samples}
+    for ranks in epochs:
+        keys = Counter(_seen(ranks))
+        if uneven == "exact":
+            assert set(keys.values()) == {1}
+            assert len(keys) == 21
+        elif uneven == "drop":
+            assert set(keys.values()) == {1}
+            assert len(keys) == samples * world
+        else:
+            assert len(keys) == 21
+            assert keys.total() == samples * world
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_shards_of_any_size_are_shared_by_samples(found, world):  # C068
+    ranks = found[world]["shards"]
+    assert len({rank["steps"] for rank in ranks}) == 1
+    assert len(_seen(ranks)) == len(set(_seen(ranks))) == 20
+
+
+@pytest.mark.parametrize("kind", ["crops", "worker crops"])
+def test_samples_and_crops_do_not_depend_on_the_number_of_ranks(found, kind):
+    def union(world):
+        ranks = found[world][kind]
+        return sorted(
+            (key, pixels)
+            for rank in ranks
+            for key, valid, pixels in zip(rank["keys"], rank["valid"], rank["pixels"], strict=True)
+            if valid
+        )
+
+    assert len(union(1)) == 21
+    assert union(1) == union(2) == union(3) == union(4)
+
+
+@pytest.mark.parametrize(("old", "new"), [(4, 3), (3, 2), (2, 1)])
+def test_fewer_ranks_go_on_where_more_were(found, old, new):  # C160
+    first, rest = _seen(found[old]["first"]), _seen(found[new]["rest"])
+    assert len(first) == 12
+    assert Counter(first + rest) == Counter(_seen(found[1]["crops"]))
+
+
+@pytest.mark.parametrize("world", [2, 3, 6, 8])
+@pytest.mark.parametrize("uneven", ["pad", "drop", "exact"])
+def test_ranks_of_the_environment_that_torchrun_sets(shards, monkeypatch, world, uneven):  # C068, C082
+    seen, lengths = Counter(), set()
+    for rank in range(world):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", str(world))
+        loader = FastLoader(shards, 2, shuffle=True, transform=EVAL, uneven=uneven, seed=0, num_workers=0)
+        for epoch in range(3):
+            count = 0
+            for _ in loader:
+                count += 1
+                if epoch == 0:
+                    seen.update(k for k, v in zip(loader.last.keys, loader.last.valid, strict=True) if v)
+            lengths |= {count, len(loader)}
+    assert len(lengths) == 1
+    samples = 20 // world if uneven == "drop" else -(-20 // world)
+    assert seen.total() == (20 if uneven == "exact" else samples * world)
+    assert len(seen) == (samples * world if uneven == "drop" else 20)
