@@ -12,7 +12,7 @@ from fastdata.engine.arena_meeting import meet
 from fastdata.engine.cached_source import CachedSource, Hits
 from fastdata.engine.memory import available_memory
 from fastdata.engine.shared_arena import SharedArena, smallest_arena
-from fastdata.engine.source import FileSource
+from fastdata.engine.source import StoreSource
 from fastdata.errors import OptionError
 from fastdata.types import CODEC_IDS
 
@@ -85,7 +85,7 @@ class LoaderCache:
             self._arena,
             decode_whole=_whole_decoder(backend, mode) if decoded else None,
             threads=threads,
-            stamped=isinstance(source, FileSource),
+            stamped=not isinstance(source, StoreSource),  # rows that the user may change
             hits=self._hits,
         )
 
