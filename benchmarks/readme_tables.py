@@ -80,8 +80,8 @@ def _decoders() -> str:
     text = (
         f"Whole decodes of {report['images']} photographs ({report['megapixels_each']:.2f} MP, "
         f"{report['kilobytes_each']:.0f} kB) in memory, one thread of the same machine. Every backend decodes ordinary "
-        "JPEGs itself; PNG, WebP, CMYK, 16 bit, animations, damaged files and what else is odd go to Pillow in the same "
-        "call, so that all give one verdict and one picture.\n\n"
+        "JPEGs itself; PNG, WebP, CMYK, 16 bit, animations, damaged files and what else is odd go to Pillow in the "
+        "same call, so that all give one verdict and one picture.\n\n"
     )
     return text + _table(["backend", "images/s", "x Pillow", "largest difference", "refused"], rows)
 
