@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Task = Literal["train", "float", "evaluate"]
-TOLERANCE = 0.02  # of the mean in grey levels; 4000 random crops differ by less than 0.01
+TOLERANCE = 0.02  # of the mean in grey levels; 3000 random crops differ by less than 0.01
 #: Table to its task, the folder it reads, and its contenders: name, peer, variant.
 TABLES: dict[str, tuple[Task, str, Sequence[tuple[str, str, str]]]] = {
     "train": ("train", "resized", [
@@ -231,9 +231,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, required=True, help="a folder of photographs, a folder for each class")
     parser.add_argument("--images", type=int, default=1000, help="photographs at most (1000)")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds that count, after a warm-up (7)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count, after a warm-up (5)")
     parser.add_argument("--epochs", type=int, default=2, help="epochs of each contender in a round (2)")
-    parser.add_argument("--looked-at", type=int, default=4000, help="images of the warm-up, for the means (4000)")
+    parser.add_argument("--looked-at", type=int, default=3000, help="images of the warm-up, for the means (3000)")
     parser.add_argument("--workers", type=int, default=2, help="threads or processes of each contender (2)")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--only", action="append", metavar="PATTERN", help="TABLE/LOADER, with * (may be given often)")
