@@ -36,11 +36,15 @@ __all__ = ["Runner", "RunnerOptions"]
 
 @dataclass(frozen=True, slots=True)
 class RunnerOptions:
-    """channels_last: the memory order of the images. as_uint8: leave the cast to the device. verify: check sums."""
+    """channels_last: the memory order of the images. as_uint8: leave the cast to the device. verify: check sums.
+
+    threads: how many may share a batch's pixel steps.
+    """
 
     channels_last: bool = False
     as_uint8: bool = False
     verify: bool = False
+    threads: int = 1
 
 
 class Runner:
@@ -73,7 +77,7 @@ class Runner:
         out = out[: len(rows)]
         if self._plan.pixels or self._plan.finish:
             decode = partial(self._decoder.decode_batch, encoded, geometry)
-            failed = fill(self._plan, draws, out, self._levels, decode)
+            failed = fill(self._plan, draws, out, self._levels, decode, threads=self._options.threads)
         else:
             failed = self._decoder.decode_batch(encoded, geometry, out, levels=self._levels)
         for at, error in sorted(failed.items()):

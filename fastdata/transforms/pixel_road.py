@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["checked", "fill"]
 
+#: Fewer pictures than this are not worth a thread, which takes 0.1 ms to start.
+_PICTURES_EACH = 8
+
 
 def fill(
     plan: Plan,
@@ -31,40 +36,66 @@ def fill(
     out: NDArray[Any],
     levels: NDArray[np.float32] | None,
     decode: Callable[[Bytes], dict[int, Any]],
+    *,
+    threads: int = 1,
 ) -> dict[int, Any]:
     """Fill ``out`` (n, H, W, C) as ``plan`` says; return what ``decode`` returns: the failures by position.
 
     draws: float64 (n, plan.draws). out: a view of memory that is contiguous as (n, H, W, C) or (n, C, H, W); uint8, or
-    float32 with ``levels`` (3, 256). decode: fills a uint8 (n, H, W, 3) of any strides. Float batches are decoded into
-    their own memory; only a grey uint8 batch takes more of a batch's size. Raises OptionError where a user's function
-    gives something else than a batch.
+    float32 with ``levels`` (C, 256). decode: fills a uint8 (n, H, W, 3) of any strides. Float batches are decoded into
+    their own memory; only a grey uint8 batch takes more of a batch's size. At most ``threads`` threads share the
+    pictures, and end with the call. Raises OptionError where a user's function gives something else than a batch.
     """
     decoded = _room_in(out)
     failed = decode(decoded.transpose(0, 2, 3, 1))
     for row in failed:
         decoded[row] = 0  # a user's function sees no foreign memory
     rows: Rows = draws[:, sum(step.draws for step in plan.steps) :].tolist()
-    room, channels, at = Room(*out.shape[1:3], copies=levels is not None), 3, 0
+    copies, channels, at = levels is not None, 3, 0
     *stages, last = _stages(plan.pixels)
     for steps in stages:
         if isinstance(steps[0], WholeBatch):
             _whole(steps[0], decoded, channels)
             continue
-        for row, u in enumerate(rows):
-            picture = _run(steps, decoded[row], u[at:], room, channels)
-            picture.write(decoded[row, : picture.channels], None)
+
+        def change(part: range, steps: Sequence[PixelStep] = steps, channels: int = channels, at: int = at) -> None:
+            room = Room(*out.shape[1:3], copies=copies)
+            for row in part:
+                picture = _run(steps, decoded[row], rows[row][at:], room, channels)
+                picture.write(decoded[row, : picture.channels], None)
+
+        _share(change, len(rows), threads)
         channels = _channels(steps, channels)
         at += sum(step.draws for step in steps)
-    finish = at + sum(step.draws for step in last)
-    for row, u in enumerate(rows):
-        picture = _run(last, decoded[row], u[at:], room, channels)
-        floats = out[row].transpose(2, 0, 1)
-        picture.write(floats, levels)
-        for step in plan.finish:
-            apply_to_floats(step, floats, u[finish:])
-            finish += step.draws
-        finish -= sum(step.draws for step in plan.finish)
+
+    def finish(part: range) -> None:
+        room = Room(*out.shape[1:3], copies=copies)
+        for row in part:
+            u = rows[row][at:]
+            picture = _run(last, decoded[row], u, room, channels)
+            pixels = out[row].transpose(2, 0, 1)
+            picture.write(pixels, levels)
+            u = u[sum(step.draws for step in last) :]
+            for step in plan.finish:
+                apply_to_floats(step, pixels, u)
+                u = u[step.draws :]
+
+    _share(finish, len(rows), threads)
     return failed
+
+
+def _share(work: Callable[[range], None], count: int, threads: int) -> None:
+    """Call ``work`` with runs of 0..count, in threads where that is worth starting them; raise what one raises."""
+    threads = min(threads, count // _PICTURES_EACH)
+    if threads <= 1:
+        work(range(count))
+        return
+    edges = [count * part // threads for part in range(threads + 1)]
+    with ThreadPoolExecutor(threads - 1, "fastdata-pixels") as pool:
+        others = [pool.submit(work, range(*edge)) for edge in pairwise(edges[1:])]
+        work(range(edges[1]))
+    for other in others:
+        other.result()
 
 
 def _room_in(out: NDArray[Any]) -> Bytes:

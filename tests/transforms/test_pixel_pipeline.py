@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torchvision.transforms import v2
 
 from fastdata.errors import OptionError
 from fastdata.loader import FastLoader
-from fastdata.transforms import compile_transform, draw
+from fastdata.transforms import compile_transform, draw, pixel_road
 from fastdata.transforms.batch_op import batch_op
 
 SEED = 11
@@ -80,8 +81,34 @@ def test_floats_are_the_levels_of_the_uint8(packs, memory_format):
 def test_bit_equal_for_any_number_of_workers_and_batch_size(packs, end):
     steps = [*GEOMETRY, *SIMCLR, *end]
     expected = load(packs, steps, num_workers=0)
-    for options in ({"num_workers": 1}, {"num_workers": 7}, {"batch_size": 3}, {"batch_size": 21}):
+    for options in ({"num_workers": 1}, {"num_workers": 7}, {"batch_size": 3}, {"batch_size": 21, "num_workers": 7}):
         assert torch.equal(load(packs, steps, **options), expected)
+
+
+def test_threads_share_a_batch_and_hand_on_what_one_raises(packs, monkeypatch):
+    names = set()
+    real = pixel_road.apply
+
+    def watched(step, picture, u):
+        names.add(threading.current_thread().name)
+        if len(names) == 3 and broken:
+            msg = "here"
+            raise OverflowError(msg)
+        real(step, picture, u)
+
+    broken = False
+    monkeypatch.setattr(pixel_road, "apply", watched)
+    monkeypatch.setattr(pixel_road, "_PICTURES_EACH", 2)
+    steps = [*GEOMETRY, v1.RandomInvert(0.5), swap, *SIMCLR, v1.PILToTensor()]
+    one = load(packs, steps, num_workers=0)
+    assert len(names) == 1
+    assert torch.equal(load(packs, steps, batch_size=21, num_workers=4), one)
+    assert len(names) > 3
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("fastdata-pixels")]
+    names.clear()
+    broken = True
+    with pytest.raises(OverflowError, match="here"):
+        load(packs, steps, batch_size=21, num_workers=4)
 
 
 def test_one_channel(packs):
