@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,10 +53,15 @@ class Partial:
         self._done = True
 
     def abort(self) -> None:
-        """Remove what was written; may be called twice, and after commit, where it does nothing."""
+        """Remove what was written; may be called twice, and after commit, where it does nothing.
+
+        What cannot be removed (any more) stays under its temporary name, which says that it is incomplete: the error
+        that led here is the one to be seen.
+        """
         if not self._done:
             self._done = True
-            _remove(self.path)
+            with suppress(OSError):
+                _remove(self.path)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from fastdata.types import CODECS
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -42,9 +42,11 @@ class Hdf5Writer:
         self._partial = Partial(dst, overwrite=options.overwrite)
         self._index, self._hash = IndexBuilder(), ContentHash()
         self._file: Any = None
+        self._sink: _Sink | None = None
         with writing(dst):
+            self._sink = _Sink(self._partial.path)
             self._file = h5py.File(
-                self._partial.path, "w", alignment_threshold=1024, alignment_interval=_ALIGN, track_order=False
+                self._sink, "w", alignment_threshold=1024, alignment_interval=_ALIGN, track_order=False
             )
             self._file.attrs[MARK] = _FORMAT_VERSION
         numbers = _Numbers()
@@ -73,6 +75,7 @@ class Hdf5Writer:
                 shape = _pixel_shape(record, codec, data) if name == "image" else None
                 blocks = self._images if name == "image" else self._others
                 part, start = blocks.put(data, shape)
+                self._check()
                 self._index.add_span(name, codec, (part, start, len(data)), zlib.crc32(data))
         self._hash.add(record)
 
@@ -85,14 +88,19 @@ class Hdf5Writer:
             self._others.flush()
             self._write_index(info)
             self._close()
+            self._check()
             append_seal(self._partial.path, read_hdf5(self._partial.path).index)
             self._partial.commit()
 
     def abort(self) -> None:
         """Remove what was written; may be called twice and after finish."""
-        with contextlib.suppress(OSError, RuntimeError):  # on a full disk it cannot even be closed, but removed it can
-            self._close()
+        self._close()
         self._partial.abort()
+
+    def _check(self) -> None:
+        """Raise what the disk said when HDF5 wrote last."""
+        if self._sink is not None and self._sink.error is not None:
+            raise self._sink.error
 
     def _write_index(self, info: Mapping[str, Any]) -> None:
         index = self._index.build()
@@ -128,6 +136,58 @@ class Hdf5Writer:
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
+        if self._sink is not None:
+            self._sink.close()
+
+
+class _Sink:
+    """The file under HDF5's hands. It remembers the first error of the disk and swallows what comes after.
+
+    HDF5 itself cannot close a file that cannot be written: it tries again and again, and h5py prints each time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w+b", buffering=0)
+        self.error: OSError | None = None
+
+    def write(self, data: memoryview) -> int:
+        whole = memoryview(data)
+        done = 0
+        while self.error is None and done < len(whole):
+            try:
+                done += self._file.write(whole[done:])
+            except OSError as error:
+                self.error = error
+        return len(whole)
+
+    def truncate(self, size: int) -> int:
+        try:
+            return self._file.truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size
+
+    def readinto(self, data: memoryview) -> int:
+        read = self._file.readinto(data)
+        if read < len(data) and self.error is not None:  # what was never written reads as zeros
+            data[read:] = bytes(len(data) - read)
+            return len(data)
+        return read
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Do nothing: there is no buffer, and the whole is synced at the end."""
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class _Numbers:

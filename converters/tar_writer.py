@@ -258,13 +258,15 @@ def _existing(dst: str, pattern: ShardPattern | None, index: Path, *, overwrite:
     Raises DestinationExistsError where there is anything and ``overwrite`` was not given.
     """
     if pattern is None:
-        tars = [p for p in (Path(dst), partial_path(dst)) if p.exists()]
+        tars = [p for p in (Path(dst), partial_path(dst), partial_path(_idx_path(Path(dst)))) if p.exists()]
     else:
         folder, prefix = os.path.split(pattern.prefix)
         name = re.compile(re.escape(prefix) + r"\d+" + re.escape(pattern.suffix) + r"(\.partial)?")
-        tars = (
-            [p for p in Path(folder or ".").glob("*") if name.fullmatch(p.name)] if Path(folder or ".").is_dir() else []
+        lists = re.compile(
+            re.escape(prefix) + r"\d+" + re.escape(pattern.suffix.removesuffix(".tar")) + r"\.idx\.partial"
         )
+        names = list(Path(folder or ".").iterdir()) if Path(folder or ".").is_dir() else []
+        tars = [p for p in names if name.fullmatch(p.name) or lists.fullmatch(p.name)]
     there = [*tars, *(p for p in (index, partial_path(index)) if p.exists())]
     if there and not overwrite:
         msg = f"{there[0]} exists already; overwrite (--overwrite) replaces it, or choose another name"
@@ -273,7 +275,8 @@ def _existing(dst: str, pattern: ShardPattern | None, index: Path, *, overwrite:
         for path in tars:
             if path.name.endswith(".partial"):
                 path.unlink(missing_ok=True)
-                partial_path(_idx_path(path.with_suffix(""))).unlink(missing_ok=True)
+                if path.name.endswith(".tar.partial"):
+                    partial_path(_idx_path(path.with_suffix(""))).unlink(missing_ok=True)
     return _files_of(index)
 
 
