@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fastdata.dataset import StreamDataset as StreamDataset
     from fastdata.decoding.facade import decode as decode
     from fastdata.decoding.facade import decoders as decoders
+    from fastdata.engine.cached_dataset import cached as cached
     from fastdata.loader import FastLoader as FastLoader
     from fastdata.prefetch import CudaPrefetcher as CudaPrefetcher
     from fastdata.stores.opener import open_store as open_store
@@ -24,6 +25,7 @@ _WHERE = {
     "FastLoader": "fastdata.loader",
     "PackedDataset": "fastdata.dataset",
     "StreamDataset": "fastdata.dataset",
+    "cached": "fastdata.engine.cached_dataset",
     "batch_op": "fastdata.transforms.batch_op",
     "decode": "fastdata.decoding.facade",
     "decoders": "fastdata.decoding.facade",
@@ -39,6 +41,7 @@ __all__ = [
     "StreamDataset",
     "__version__",
     "batch_op",
+    "cached",
     "decode",
     "decoders",
     "open_store",

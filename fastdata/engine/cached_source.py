@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -60,8 +61,13 @@ class CachedSource:
         stamped: bool = False,
         hits: Hits | None = None,
     ) -> None:
-        """Borrow the source; start nothing. threads: how many decode the records that are new, 0 for the caller's."""
-        self._source, self._arena, self._decode_whole = source, arena, decode_whole
+        """Borrow the source and the arena (when it is gone, the source is read); start nothing.
+
+        threads: how many decode the records that are new, 0 for the caller's.
+        """
+        self._source, self._decode_whole = source, decode_whole
+        # Weak: the keys of a batch that somebody keeps refer to their source, and must not hold gigabytes with it.
+        self._arena = weakref.ref(arena)
         self._threads, self._stamped, self._hits = threads, stamped, hits or Hits()
         self._executor: tuple[int, ThreadPoolExecutor] | None = None
 
@@ -83,10 +89,13 @@ class CachedSource:
 
     def fetch(self, indices: NDArray[np.int64]) -> Encoded:
         """Return the records: those at hand from the shared memory, without a copy, the others from the source."""
+        arena = self._arena()
+        if arena is None:
+            return self._source.fetch(indices)
         stamps = self._stamps(indices)
-        places = self._arena.find(indices)
+        places = arena.find(indices)
         at = np.flatnonzero(places)
-        heads = self._arena.heads(places[at])
+        heads = arena.heads(places[at])
         good = heads[:, _NUMBER] == indices[at]
         if self._stamped:
             good &= (heads[:, _STAMP0 : _STAMP1 + 1] == stamps[at]).all(axis=1)
@@ -95,28 +104,16 @@ class CachedSource:
         self._hits.hits += len(at)
         self._hits.misses += len(indices) - len(at)
         if len(at) == len(indices):
-            return self._kept(places + _HEAD, heads)
+            return _kept(arena, places + _HEAD, heads)
         missing = np.ones(len(indices), bool)
         missing[at] = False
-        new = self._new(indices[missing], stamps[missing])
-        return _merged(len(indices), (at, self._kept(places[at] + _HEAD, heads)), (np.flatnonzero(missing), new))
+        new = self._new(arena, indices[missing], stamps[missing])
+        return _merged(len(indices), (at, _kept(arena, places[at] + _HEAD, heads)), (np.flatnonzero(missing), new))
 
-    def _kept(self, starts: NDArray[np.int64], heads: NDArray[np.int64]) -> Encoded:
-        arena, length = self._arena, heads[:, _LENGTH].copy()
-        return Encoded(
-            starts.astype(np.uint64) + np.uint64(arena.address),
-            length,
-            heads[:, _CODEC].astype(np.uint8),
-            heads[:, _WIDTH].astype(np.int32),
-            heads[:, _HEIGHT].astype(np.int32),
-            _ArenaViews(arena.data, starts, length),  # type: ignore[arg-type]  # what is used of a Sequence
-            arena.data,
-        )
-
-    def _new(self, indices: NDArray[np.int64], stamps: NDArray[np.int64]) -> Encoded:
+    def _new(self, arena: SharedArena, indices: NDArray[np.int64], stamps: NDArray[np.int64]) -> Encoded:
         """Fetch from the source, decode where asked to, store, and return what was stored."""
         encoded = self._source.fetch(indices)
-        if self._arena.full:
+        if arena.full:
             return encoded
         encoded = _sized(encoded)
         if self._decode_whole is not None:
@@ -126,7 +123,7 @@ class CachedSource:
         heads[:, _WIDTH], heads[:, _HEIGHT] = encoded.width, encoded.height
         heads[:, _STAMP0 : _STAMP1 + 1], heads[:, _NUMBER] = stamps, indices
         views = [encoded.views[i] for i in range(len(encoded))]
-        self._arena.put(indices.tolist(), heads, [(view,) for view in views])
+        arena.put(indices.tolist(), heads, [(view,) for view in views])
         return encoded
 
     def _decoded(self, encoded: Encoded) -> Encoded:
@@ -172,6 +169,19 @@ class CachedSource:
             return np.zeros((len(indices), 2), np.int64)
         keys = (self._source.key(index).encode("utf-8", "surrogateescape") for index in indices.tolist())
         return np.frombuffer(b"".join(blake2b(key, digest_size=16).digest() for key in keys), np.int64).reshape(-1, 2)
+
+
+def _kept(arena: SharedArena, starts: NDArray[np.int64], heads: NDArray[np.int64]) -> Encoded:
+    length = heads[:, _LENGTH].copy()
+    return Encoded(
+        starts.astype(np.uint64) + np.uint64(arena.address),
+        length,
+        heads[:, _CODEC].astype(np.uint8),
+        heads[:, _WIDTH].astype(np.int32),
+        heads[:, _HEIGHT].astype(np.int32),
+        _ArenaViews(arena.data, starts, length),  # type: ignore[arg-type]  # what is used of a Sequence
+        arena.data,
+    )
 
 
 class _ArenaViews:

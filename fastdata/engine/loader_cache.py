@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastdata.decoding.facade import backend_in_use, decoder
 from fastdata.decoding.header import probe
+from fastdata.decoding.jpeg_adapter import is_usual_jpeg
 from fastdata.engine.arena_meeting import meet
 from fastdata.engine.cached_source import CachedSource, Hits
 from fastdata.engine.memory import available_memory
@@ -124,7 +125,13 @@ def _whole_decoder(backend: str, mode: Mode) -> Callable[[memoryview, int], NDAr
         return None
     from fastdata.decoding.native_decoder import decode_by_core  # noqa: PLC0415  brings Pillow
 
-    return lambda view, codec: decode_by_core(view, probe(view)) if codec == _JPEG else None
+    def by_core(view: memoryview, codec: int) -> NDArray[np.uint8] | None:
+        if codec != _JPEG:
+            return None
+        header = probe(view)
+        return decode_by_core(view, header) if is_usual_jpeg(view, header) else None
+
+    return by_core
 
 
 def _identity(dataset: Any, source: Source) -> Hashable:  # noqa: ANN401

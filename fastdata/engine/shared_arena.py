@@ -21,19 +21,17 @@ import fcntl
 import mmap
 import os
 import sys
-import threading
-import time
 import weakref
-from contextlib import contextmanager
 from multiprocessing import context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fastdata.engine.process_lock import ProcessLock
 from fastdata.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,7 +43,6 @@ _SEEN = 0x31656863_61636466  # "fdcache1"
 _FREE, _CLAIMED, _PASSED_OVER = 0, 1, 2  # below any record's place
 _FIRST = _PAGE // _UNIT
 _MAGIC, _SLOTS, _SIZE, _USED, _FULL, _RECORDS, _BYTES, _LARGE, _UNSTORABLE = range(9)
-_PATIENCE = 1.0  # seconds; the lock is held for microseconds, so whoever has it this long is stopped
 _MOST_BUFFERS = 512  # of one pwritev; Linux takes 1024
 _LARGE_SHARE = 8  # a record that does not fit where an eighth is free is large; the cache is not full
 
@@ -94,9 +91,8 @@ class SharedArena:
         self.data: NDArray[np.uint8] = np.frombuffer(whole, np.uint8)
         self.address: int = self.data.__array_interface__["data"][0]
         self._words = self.data.view(np.int64)
-        self._gates: dict[int, _Gate] = {}
-        self._stuck = False
-        weakref.finalize(self, _release, descriptor, self._gates, close_too).atexit = False
+        self._lock = ProcessLock(descriptor)
+        weakref.finalize(self, _release, descriptor, self._lock, close_too).atexit = False
 
     @classmethod
     def make(cls, slots: int, size: int, label: str = "") -> SharedArena:
@@ -106,7 +102,7 @@ class SharedArena:
     @property
     def full(self) -> bool:
         """Whether the arena takes no more records."""
-        return self._stuck or bool(self._counters[_FULL])
+        return self._lock.stuck or bool(self._counters[_FULL])
 
     @property
     def state(self) -> ArenaState:
@@ -157,7 +153,7 @@ class SharedArena:
 
     def count_unstorable(self) -> None:
         """Count a sample that cannot be stored."""
-        with self._locked() as locked:
+        with self._lock.held() as locked:
             if locked:
                 self._counters[_UNSTORABLE] += 1
 
@@ -175,7 +171,7 @@ class SharedArena:
     def _claim(self, numbers: Sequence[int], lengths: Sequence[int]) -> tuple[list[tuple[int, int, int]], int]:
         """Return (row, place in units, padding in bytes) of what may be written, and the first byte of their room."""
         claimed: list[tuple[int, int, int]] = []
-        with self._locked() as locked:
+        with self._lock.held() as locked:
             if not locked:
                 return [], 0
             counters, table = self._counters, self._table
@@ -202,7 +198,7 @@ class SharedArena:
         self, words: list[tuple[int, int]], *, full: bool = False, lengths: NDArray[np.int64] | None = None
     ) -> None:
         # The locks (the file's inode in pwritev, this one) order the words behind the bytes on every processor.
-        with self._locked() as locked:
+        with self._lock.held() as locked:
             for number, word in words:
                 self._table[number] = word
             if locked and full:
@@ -210,38 +206,6 @@ class SharedArena:
             if locked and lengths is not None:
                 self._counters[_RECORDS] += len(words)
                 self._counters[_BYTES] += int(lengths.sum()) + _UNIT * len(words)
-
-    @contextmanager
-    def _locked(self) -> Iterator[bool]:
-        """Hold the writers' lock, or give False where somebody sits on it: then nothing is stored any more."""
-        if self._stuck:
-            yield False
-            return
-        gate = self._gates.get(os.getpid())
-        if gate is None:  # the first write of this process: a forked child has no use for its parent's locks
-            gate = self._gates.setdefault(os.getpid(), _Gate())
-        with gate.lock:
-            if gate.descriptor < 0:
-                # flock belongs to the open file, which forked processes share: each opens its own.
-                path = f"/proc/self/fd/{self.descriptor}"
-                gate.descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            held = _flock(gate.descriptor)
-            self._stuck = not held
-            try:
-                yield held
-            finally:
-                if held:
-                    fcntl.flock(gate.descriptor, fcntl.LOCK_UN)
-
-
-class _Gate:
-    """One process's lock among its threads, and its own opening of the memory, for the lock among processes."""
-
-    __slots__ = ("descriptor", "lock")
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.descriptor = -1
 
 
 def new_memory(slots: int, size: int, label: str = "") -> int:
@@ -291,22 +255,6 @@ def _reached(process: int, descriptor: int, inode: int) -> SharedArena | None:
         return None
 
 
-def _flock(descriptor: int) -> bool:
-    """Return whether the lock was had within _PATIENCE."""
-    give_up = 0.0
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            now = time.monotonic()
-            give_up = give_up or now + _PATIENCE
-            if now > give_up:
-                return False
-            time.sleep(0.0002)
-        else:
-            return True
-
-
 def _write(descriptor: int, buffers: list[Any], offset: int) -> None:
     """Write all buffers one behind the other; raise OSError where not all can be."""
     rest = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
@@ -325,10 +273,8 @@ def _write(descriptor: int, buffers: list[Any], offset: int) -> None:
             rest[0] = rest[0][written:]
 
 
-def _release(descriptor: int, gates: dict[int, _Gate], close_too: Callable[[], object] | None) -> None:
+def _release(descriptor: int, lock: ProcessLock, close_too: Callable[[], object] | None) -> None:
     os.close(descriptor)
-    for gate in gates.values():
-        if gate.descriptor >= 0:
-            os.close(gate.descriptor)
+    lock.close()
     if close_too is not None:
         close_too()
