@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -20,6 +21,8 @@ from fastdata.engine.sampler import EpochSampler
 from fastdata.errors import OptionError, SampleError
 from fastdata.loader import FastLoader
 from fastdata.order import Order
+from fastdata.train.checkpoint import load_checkpoint, save_checkpoint
+from fastdata.train.trainer import Trainer, TrainOptions
 from fastdata.transforms.compile import compile_transform
 from fastdata.types import Encoded
 
@@ -461,3 +464,43 @@ def test_after_the_prefetcher_only_what_was_delivered_counts(packs):
     state = _state_after(first, 2)
     assert (state["batches"], state["position"]) == (2, 8)
     assert isinstance(first.sampler, EpochSampler)
+
+
+class Pictures(Numbers):
+    """Numbers as pictures, with labels."""
+
+    def __getitem__(self, i):
+        drawn = super().__getitem__(i)[3].mean()
+        return torch.full((3, 8, 8), float(i)) * drawn, i % 3
+
+
+@pytest.mark.parametrize("options", [{"seed": 4}, {}], ids=["seed", "torch"])
+def test_the_trainer_goes_on_without_making_batches_again(tmp_path, options):
+    def trainer():
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 3))
+        chosen = TrainOptions(epochs=2, lr=1e-4, amp="off", channels_last=False)
+        return Trainer(model, chosen, device=torch.device("cpu"), batches_per_epoch=6)
+
+    class StopError(Exception):
+        pass
+
+    def stop(event):
+        if event.step == 9:
+            raise StopError
+
+    whole = trainer()
+    whole.options = replace(whole.options, report_every=1)
+    whole.fit(FastLoader(Pictures(), 4, shuffle=True, **options))
+    half = trainer()
+    half.options = replace(half.options, report_every=1)
+    with pytest.raises(StopError):
+        half.fit(FastLoader(Pictures(), 4, shuffle=True, **options), report=stop)
+    save_checkpoint(tmp_path / "half.pt", half.state_dict())
+    data, resumed = Pictures(), trainer()
+    resumed.load_state_dict(load_checkpoint(tmp_path / "half.pt"))
+    resumed.fit(FastLoader(data, 4, shuffle=True, **options))
+    assert len(data.read) == 21 - 3 * 4
+    assert resumed.step == whole.step == 12
+    for ours, wanted in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, wanted)

@@ -80,7 +80,8 @@ class Trainer:
     """Trains a classifier on any iterable of (images, labels) batches, and can go on from a saved state.
 
     The order of the data is the iterable's business: one that has ``set_epoch`` is told the epoch, and a run resumed
-    within an epoch passes over the batches that were learned already.
+    within an epoch passes over the batches that were learned already: at once where it has ``load_state_dict`` (a
+    FastLoader), else by making them again.
     """
 
     def __init__(
@@ -112,6 +113,8 @@ class Trainer:
         self.epoch = self._batch = 0
         self._epoch_rng: torch.Tensor | None = None
         self._resumed_rng: torch.Tensor | None = None
+        self._data: Batches | None = None
+        self._resumed_data: Mapping[str, Any] | None = None
 
     @property
     def step(self) -> int:
@@ -164,13 +167,26 @@ class Trainer:
             batches.set_epoch(self.epoch)
         if not self._batch:
             self._epoch_rng = torch.get_rng_state()
+        at_once = self._batch and self._resumed_data is not None and hasattr(batches, "load_state_dict")
+        if at_once:
+            batches.load_state_dict(self._resumed_data)  # type: ignore[attr-defined]
+        self._data, self._resumed_data = batches, None
         iterator = iter(batches)
         if self._batch:
-            next(islice(iterator, self._batch - 1, None), None)
+            if not at_once:
+                next(islice(iterator, self._batch - 1, None), None)
             if self._resumed_rng is not None:
                 torch.set_rng_state(self._resumed_rng)
         self._resumed_rng = None
         yield from iterator
+
+    def _data_state(self) -> dict[str, Any] | None:
+        """Return the state of the data within an epoch, where it has one that counts what was learned, not prepared."""
+        data: Any = self._data
+        if not self._batch or not hasattr(data, "state_dict"):
+            return None
+        state: dict[str, Any] = data.state_dict()
+        return state if state.get("batches") == self._batch else None
 
     def _report_when_due(self, window: _Window, report: Callable[[Progress | Scores], None]) -> None:
         step = self.step
@@ -195,6 +211,7 @@ class Trainer:
             "epoch": self.epoch,
             "batch": self._batch,
             "batches_per_epoch": self._batches_per_epoch,
+            "data": self._data_state(),
             "rng": torch.get_rng_state(),
             "epoch_rng": self._epoch_rng,
             "cuda_rng": torch.cuda.get_rng_state(self.device) if cuda else None,
@@ -223,7 +240,7 @@ class Trainer:
         self._stepper.updates, self._stepper.skipped = state["updates"], state["skipped"]
         self.epoch, self._batch = state["epoch"], state["batch"]
         # Within an epoch, the data's order is drawn anew first, from the state in which the epoch began.
-        self._epoch_rng = state["epoch_rng"]
+        self._epoch_rng, self._resumed_data = state["epoch_rng"], state.get("data")
         self._resumed_rng = state["rng"] if self._batch else None
         torch.set_rng_state(state["epoch_rng"] if self._batch else state["rng"])
         if self.device.type == "cuda" and state["cuda_rng"] is not None:
