@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from fastdata.converters.appending import AppendReport as AppendReport
+    from fastdata.converters.appending import append as append
     from fastdata.converters.options import PackOptions as PackOptions
     from fastdata.converters.packing import Progress as Progress
     from fastdata.converters.packing import pack as pack
@@ -16,12 +18,14 @@ if TYPE_CHECKING:
     from fastdata.converters.verifying import verify as verify
 
 _WHERE = {
+    "AppendReport": "fastdata.converters.appending",
     "PackOptions": "fastdata.converters.options",
     "PackReport": "fastdata.converters.report",
     "Progress": "fastdata.converters.packing",
     "RepairReport": "fastdata.converters.repairing",
     "Skipped": "fastdata.converters.report",
     "VerifyReport": "fastdata.converters.verifying",
+    "append": "fastdata.converters.appending",
     "pack": "fastdata.converters.packing",
     "repair": "fastdata.converters.repairing",
     "unpack": "fastdata.converters.unpacking",
@@ -29,12 +33,14 @@ _WHERE = {
 }
 
 __all__ = [
+    "AppendReport",
     "PackOptions",
     "PackReport",
     "Progress",
     "RepairReport",
     "Skipped",
     "VerifyReport",
+    "append",
     "pack",
     "repair",
     "unpack",

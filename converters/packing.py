@@ -28,11 +28,11 @@ from fastdata.stores.tar_names import ShardPattern, shard_pattern
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from fastdata.types import Writer
 
-__all__ = ["Progress", "pack"]
+__all__ = ["Progress", "pack", "packed_rows"]
 
 _RANGE = 2  # rows of one task: small, so that the images in flight stay few and workers end together
 _IN_FLIGHT = 4  # images per worker between being read and being written
@@ -96,6 +96,14 @@ def pack(
         if spool is not None or chosen.overwrite:
             remove_spool(name)
         return report
+
+
+def packed_rows(rows: Sequence[Row], options: PackOptions, total: int) -> Iterator[Packed | Skipped]:
+    """Yield what becomes of rows, in order, by as many workers as the options say."""
+    workers = min(options.workers or usable_cores(), max(1, total))
+    with ExitStack() as stack:
+        pool = stack.enter_context(_Ending(WorkerPool(workers, options.worker_timeout))) if workers > 1 else None
+        yield from _results(iter(rows), _Work(pool, options, None), workers * _IN_FLIGHT)
 
 
 def _writer_options(options: PackOptions, samples: int, *, overwrite: bool) -> WriterOptions:

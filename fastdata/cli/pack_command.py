@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastdata.converters.report import PackReport
@@ -70,6 +70,8 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--resume", action="store_true", default=None,
         help="keep finished work in DST.resume until the pack is whole, and go on with what a run before kept there",
     )  # fmt: skip
+    group.add_argument("--append", action="store_true", help="add SRC to the pack that lies at DST, by its options")
+    group.add_argument("--field", metavar="NAME", help="with --append: SRC's files become this field of equal keys")
     group.add_argument("--overwrite", action="store_true", default=None, help="replace what lies at DST")
     group.add_argument("--subdir", action="store_true", default=None, help="LMDB as a folder with data.mdb")
     group.add_argument("--shard-size", type=_bytes, metavar="BYTES", help="split a tar set by size: 500M, 1G")
@@ -93,9 +95,24 @@ def run(args: argparse.Namespace) -> int:
         options["max_pixels"] = args.max_pixels or None
     if args.worker_timeout is not None:
         options["worker_timeout"] = args.worker_timeout or None
+    if args.append or args.field is not None:
+        return _append(args, options)
     with progress_bar(quiet=args.quiet) as progress:
         report = pack(args.src, args.dst, manifest=args.manifest, progress=progress, **options)
     _print(report, as_json=args.json)
+    return 0
+
+
+def _append(args: argparse.Namespace, options: dict[str, Any]) -> int:
+    from fastdata.converters.appending import append
+    from fastdata.errors import OptionError
+
+    if not args.append or args.overwrite or args.resume:
+        msg = "--field needs --append, which goes with neither --overwrite nor --resume"
+        raise OptionError(msg)
+    report = append(args.dst, args.src, field=args.field, manifest=args.manifest, **options)
+    for line in report.lines():
+        print(line.encode(errors="backslashreplace").decode())
     return 0
 
 

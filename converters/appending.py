@@ -1,0 +1,239 @@
+"""``append``: samples, or a further field of those that are there, added to a pack.
+
+A new pack is written from the old one and the new samples and takes the old one's name when it is whole, so that the
+old one is there until then; it needs as much disk again for that time. Readers that have the old one open go on.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from fastdata.converters.options import PackOptions
+from fastdata.converters.packing import packed_rows
+from fastdata.converters.report import Skipped, write_report
+from fastdata.converters.sources import open_source, order_of
+from fastdata.converters.statistics import ChannelSums
+from fastdata.converters.writers import WriterOptions, open_writer
+from fastdata.errors import NothingPackedError, OptionError, StoreFormatError, TooManySkippedError
+from fastdata.stores.opener import open_store
+from fastdata.types import Field, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from fastdata.stores.store import Store
+
+__all__ = ["AppendReport", "append"]
+
+#: What the old pack says of its own file.
+_OF_THE_FILE = frozenset({"format", "format_version", "samples", "fields", "shards", "sealed", "seals", "columns"})
+
+
+@dataclass(frozen=True, slots=True)
+class AppendReport:
+    """How many samples the pack had, how many were added, what was skipped, and its classes now.
+
+    With ``field``, ``added`` counts the samples that got it.
+    """
+
+    dst: str
+    before: int
+    added: int
+    skipped: tuple[Skipped, ...]
+    classes: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the summary, a line at a time."""
+        yield f"added {self.added} to the {self.before} samples of {self.dst}"
+        for one in self.skipped:
+            yield f"  skipped {one.path}: {one.reason}"
+
+
+def append(
+    pack: str | os.PathLike[str],
+    src: object,
+    *,
+    field: str | None = None,
+    manifest: str | os.PathLike[str] | None = None,
+    **options: Any,  # noqa: ANN401  the fields of PackOptions
+) -> AppendReport:
+    """Add the samples of ``src`` to ``pack``, behind those it has; or, with ``field``, a field to those it has.
+
+    The pack's own options hold unless others are given. Its class numbers stay; new classes get the numbers behind
+    them. A key that is there already is an error (OptionError), and the pack stays as it is. With ``field`` the files
+    of ``src`` are stored as they are (no resizing) under that name with the samples of the same keys; keys that the
+    pack does not have are skipped, samples that get none stay without. Crash-safe as ``pack`` is: the old pack or the
+    new one lies there, never a part. Raises OptionError, StoreError, PackError.
+    """
+    path = os.fspath(pack)
+    with ExitStack() as stack:
+        old = stack.enter_context(open_store(path, io="pread"))
+        if "content_hash" not in old.info:
+            msg = f"{path} is no pack of fastdata, so nothing can be added to it: pack it first"
+            raise OptionError(msg)
+        chosen = _options(old, options)
+        source = open_source(src, manifest)
+        stack.callback(source.close)
+        keys = {old.key(i) for i in range(len(old))}
+        writer = open_writer(path, _writer_options(old, chosen, len(source)))
+        stack.callback(writer.abort)
+        if field is not None:
+            adding: _Rows | _Column = _Column(old, field, source.stores)
+        else:
+            rows = [source.row(int(k)) for k in order_of(len(source), chosen)]
+            twice = [row.key for row in rows if row.key in keys]
+            if twice:
+                msg = f"{path} has {len(twice)} of these samples already, the first is {twice[0]!r}; nothing was added"
+                raise OptionError(msg)
+            adding = _Rows(old, packed_rows(rows, chosen, len(rows)), source.classes, chosen)
+        for i in range(len(old)):
+            for name, column in old.index.fields.items():
+                if column.length[i] >= 0:
+                    old.check(i, name)
+            writer.write(adding.first(old.record(i)))
+        for record in adding.rest():
+            writer.write(record)
+        adding.judge()
+        writer.finish(adding.info(old.info))
+        write_report(path, tuple(adding.skipped))
+        return AppendReport(path, len(old), adding.added, tuple(adding.skipped), adding.classes)
+
+
+class _Rows:
+    """New samples behind the old ones."""
+
+    def __init__(self, old: Store, results: Iterator[Any], classes: tuple[str, ...], options: PackOptions) -> None:
+        self.classes = (*old.classes, *(name for name in classes if name not in old.classes))
+        self._numbers = [self.classes.index(name) for name in classes]
+        self._results, self._options = results, options
+        self._sums, self._old = _sums_of(old), old
+        self.skipped: list[Skipped] = []
+        self.added = 0
+
+    def first(self, record: Record) -> Record:
+        """Return an old sample as it is."""
+        return record
+
+    def rest(self) -> Iterator[Record]:
+        """Yield the new samples."""
+        for result in self._results:
+            if isinstance(result, Skipped):
+                self.skipped.append(result)
+                continue
+            self.added += 1
+            self._sums = None if self._sums is None else self._sums + result.sums
+            record, label = result.record, result.record.label
+            if self._numbers and isinstance(label, int) and 0 <= label < len(self._numbers):
+                label = self._numbers[label]
+            yield Record(record.key, record.fields, label, record.width, record.height, record.extras)
+
+    def judge(self) -> None:
+        """Raise where too little could be added."""
+        total = self.added + len(self.skipped)
+        if self.skipped and len(self.skipped) > self._options.max_errors * total:
+            first = f"{self.skipped[0].path}: {self.skipped[0].reason}"
+            msg = f"{len(self.skipped)} of {total} images cannot be packed, more than max_errors; the first: {first}"
+            raise TooManySkippedError(msg) if self.added else NothingPackedError(msg)
+
+    def info(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the info of the new pack."""
+        sums = self._sums
+        told = {name: value for name, value in info.items() if name not in _OF_THE_FILE}
+        told |= {
+            "classes": list(self.classes),
+            "class_to_idx": {name: number for number, name in enumerate(self.classes)},
+            "skipped": int(info.get("skipped", 0)) + len(self.skipped),
+            "options": self._options.facts(),
+            "made_by": f"fastdata {version('fastdata-loader')}",
+            "appended": [*info.get("appended", ()), self.added],
+        }
+        if sums is not None:
+            told |= {
+                "mean": list(sums.mean),
+                "std": list(sums.std),
+                "pixels": {"count": sums.count, "values": sums.values, "squares": sums.squares},
+            }
+        return told
+
+
+class _Column:
+    """A further field of the samples that are there."""
+
+    def __init__(self, old: Store, field: str, stores: tuple[Store, ...]) -> None:
+        if field in old.fields:
+            msg = f"{old.path} has a field {field!r} already; choose another name"
+            raise OptionError(msg)
+        if field in {"extras", "label", ""} or "/" in field:
+            msg = f"a field cannot be called {field!r}; choose another name"
+            raise OptionError(msg)
+        self.classes, self.added, self._field = old.classes, 0, field
+        self._places = {store.key(i): (store, i) for store in stores for i in range(len(store))}
+        self.skipped: list[Skipped] = []
+        self._path = old.path
+
+    def first(self, record: Record) -> Record:
+        """Return an old sample with the field, where there is one for it."""
+        place = self._places.pop(record.key, None)
+        if place is None:
+            return record
+        from fastdata.decoding.header import sniff  # noqa: PLC0415  columns only
+
+        store, i = place
+        data, codec = bytes(store.read(i)), store.codec(i)
+        store.check(i)
+        self.added += 1
+        more = Field(self._field, sniff(data) if codec == "unknown" else codec, data)
+        return replace(record, fields=(*record.fields, more))
+
+    def rest(self) -> Iterator[Record]:
+        """Yield nothing, and name what fits no sample."""
+        for key, (store, i) in self._places.items():
+            path = store.parts[int(store.index.fields["image"].part[i])]
+            self.skipped.append(Skipped(path, key, "the pack has no sample with this key"))
+        return iter(())
+
+    def judge(self) -> None:
+        """Raise where nothing fits."""
+        if not self.added:
+            msg = f"{self._path}: none of the {len(self.skipped)} files has the key of a sample; nothing was added"
+            raise NothingPackedError(msg)
+
+    def info(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the info of the new pack."""
+        return {name: value for name, value in info.items() if name not in _OF_THE_FILE}
+
+
+def _options(old: Store, given: dict[str, Any]) -> PackOptions:
+    own = old.info.get("options")
+    names = PackOptions.__dataclass_fields__
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        msg = f"append has no option {unknown[0]!r}; it has {', '.join(names)}"
+        raise OptionError(msg)
+    try:
+        kept = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(own or {}).items() if k in names}
+        kept |= {"shuffle": False, "seed": 0, "limit": None}
+        return PackOptions(**{**kept, **given})
+    except (TypeError, ValueError) as error:
+        if isinstance(error, OptionError):
+            raise
+        msg = f"{old.path}: its options are damaged ({error})"
+        raise StoreFormatError(msg) from error
+
+
+def _writer_options(old: Store, options: PackOptions, more: int) -> WriterOptions:
+    subdir = old.kind == "lmdb" and os.path.isdir(old.path)  # noqa: PTH112  a string
+    return WriterOptions(True, subdir, options.shard_size, options.shards, len(old) + more)  # noqa: FBT003
+
+
+def _sums_of(old: Store) -> ChannelSums | None:
+    """Return the pixel sums of the old pack; None where it does not say (mean and std then stay what they were)."""
+    told = old.info.get("pixels")
+    try:
+        return ChannelSums(int(told["count"]), tuple(told["values"]), tuple(told["squares"])) if told else None
+    except (KeyError, TypeError, ValueError):
+        return None
