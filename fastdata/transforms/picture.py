@@ -23,15 +23,14 @@ class Room:
     def __init__(self, height: int, width: int, *, copies: bool = False) -> None:
         """Allocate nothing yet. copies: pictures are worked on in a copy, as their memory is the result's."""
         self.height, self.width, self.copies = height, width, copies
-        self._arrays: dict[tuple[str, str, int], NDArray[Any]] = {}
+        self._arrays: dict[tuple[str, type[np.generic]], NDArray[Any]] = {}
 
-    def array(self, name: str, dtype: type[np.generic], planes: int = 0) -> NDArray[Any]:
-        """Return an array (H, W), or (planes, H, W), that holds anything; the same one for the same arguments."""
-        key = name, dtype.__name__, planes
-        found = self._arrays.get(key)
+    def array(self, name: str, dtype: type[np.generic], planes: int = 0, *, last: int = 0) -> NDArray[Any]:
+        """Return an array (H, W), (planes, H, W) or (H, W, last), that holds anything; the same one for a name."""
+        found = self._arrays.get((name, dtype))
         if found is None:
-            shape = (planes, self.height, self.width) if planes else (self.height, self.width)
-            found = self._arrays[key] = np.empty(shape, dtype)
+            shape = (*([planes] if planes else []), self.height, self.width, *([last] if last else []))
+            found = self._arrays[name, dtype] = np.empty(shape, dtype)
         return found
 
 

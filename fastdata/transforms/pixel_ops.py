@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from fastdata.errors import OptionError
-from fastdata.transforms.hue import shift_hue
+from fastdata.transforms.hue import shift_hue, turn_hue
 from fastdata.transforms.pixel_steps import (
     Adjust,
     AutoContrast,
@@ -195,9 +195,13 @@ def _saturation(picture: Picture, factor: float, *, tensor: bool) -> None:
     _store(work, pixels)
 
 
-def _hue(picture: Picture, factor: float, *, tensor: bool) -> None:  # noqa: ARG001
-    if picture.channels != 1:
-        picture.settle()
+def _hue(picture: Picture, factor: float, *, tensor: bool) -> None:
+    if picture.channels == 1:
+        return
+    picture.settle()
+    if tensor:
+        turn_hue(picture.planes, factor, picture.room)
+    else:
         shift_hue(picture.planes, int(factor * 255), picture.room)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -112,8 +112,7 @@ def _color_jitter(step: Any, v2: bool) -> Coloured:  # noqa: ANN401, ARG001, FBT
     if hue is None and brightness is None and contrast is None and saturation is None:
         return _same()
     found = Jitter(brightness, contrast, saturation, hue)
-    tensor = Jitter(brightness, contrast, saturation, tensor=True)
-    return Coloured((found,), (tensor,) if hue is None else "hue on a tensor has other values than on a PIL image")
+    return Coloured((found,), (replace(found, tensor=True),))
 
 
 def _gaussian_blur(step: Any, v2: bool) -> Coloured:  # noqa: ANN401, ARG001, FBT001

@@ -138,7 +138,7 @@ class Jitter:
     """ColorJitter: the four adjustments with a uniform factor of each range (None: left out), in random order.
 
     Brightness, contrast and saturation equal torchvision's given factors and order, hue within 1 level. tensor:
-    torchvision's arithmetic for tensors (brightness, contrast and saturation only).
+    torchvision's arithmetic for tensors, each within 1 level.
     """
 
     brightness: Range | None = None

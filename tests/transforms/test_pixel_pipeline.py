@@ -68,6 +68,25 @@ def test_the_self_supervised_pipeline_has_torchvisions_values(packs):
     assert len(kinds) >= 4
 
 
+def test_the_same_on_tensors(packs):
+    """v2's recommended order: a tensor first; its colours have the rounding of torchvision's tensor functions."""
+    start = [v2.ToImage(), v2.RandomResizedCrop((48, 40)), v2.RandomHorizontalFlip()]
+    steps = [v2.ColorJitter(0.4, 0.4, 0.4, 0.1), v2.RandomGrayscale(0.3), v2.GaussianBlur(3), v2.RandomSolarize(90)]
+    found = load(packs, [*start, *steps, v2.ToDtype(torch.float32, scale=True)])
+    before = load(packs, start)
+    plan = compile_transform([*start, *steps])
+    draws = draw(plan, SEED, 0, np.arange(21))[:, 5:]
+    for picture, u, image in zip(before, draws, found, strict=True):
+        expected = jittered(picture, u)
+        expected = F.rgb_to_grayscale(expected, 3) if u[5] < 0.3 else expected
+        expected = F.gaussian_blur(expected, [3, 3], [0.1 + u[6] * 1.9] * 2)
+        expected = F.solarize(expected, 90) if u[7] < 0.5 else expected
+        difference = (image * 255 - expected).abs()
+        # Where a level more or less is at the threshold, the solarised one is far away.
+        assert difference.quantile(0.995) <= 2.001
+        assert difference.mean() < 0.5
+
+
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_floats_are_the_levels_of_the_uint8(packs, memory_format):
     pixels = load(packs, [*GEOMETRY, *SIMCLR, v1.PILToTensor()])

@@ -132,6 +132,16 @@ def test_adjustments_of_tensors(functional, name, factor, pictures):
         assert (found != theirs).mean() < 0.03
 
 
+@pytest.mark.parametrize("factor", [-0.5, -0.1, 0.0, 0.03, 0.25, 0.5])
+@pytest.mark.parametrize("functional", [F, F2])
+def test_hue_of_tensors(functional, factor, pictures):
+    for picture in pictures:
+        theirs = functional.adjust_hue(F.pil_to_tensor(picture), factor).permute(1, 2, 0).numpy()
+        found = ours([Jitter(hue=_factor(factor), tensor=True)], picture, [0.3] * 5)
+        assert largest(found, theirs) <= 1
+        assert (found != theirs).mean() < 0.002
+
+
 def test_other_steps_of_tensors(pictures):
     cases = [
         (Grey(3, tensor=True), lambda t: F.rgb_to_grayscale(t, 3)),
