@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "jpeg_transcode.hpp"
 #include "pool.hpp"
 
 #define FASTDATA_TEXT(x) #x
@@ -139,6 +140,19 @@ std::tuple<int, std::string> decode_whole(
   return {status, message};
 }
 
+std::tuple<int, std::string, nb::bytes> transcode(Bytes data, int rows, int blocks, int64_t max_pixels) {
+  require(rows >= 0 && blocks >= 0 && (rows == 0) != (blocks == 0), "rows or blocks must be above 0, the other one 0");
+  std::vector<uint8_t> made;
+  char message[fastdata::kMessageSize];
+  fastdata::Status status;
+  {
+    nb::gil_scoped_release release;
+    status = fastdata::transcode_jpeg(data.data(), data.shape(0), {rows, blocks}, max_pixels, made, message);
+  }
+  if (status != fastdata::kOk) made.clear();
+  return {status, message, nb::bytes(made.data(), made.size())};
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -153,6 +167,8 @@ NB_MODULE(_native, m) {
   m.def("read_header", &read_header, "data"_a, "Return (status, message, width, height, components) of a JPEG.");
   m.def("decode_whole", &decode_whole, "data"_a, "pixels"_a,
         "Decode a whole JPEG into uint8 (height, width, 1 or 3); return (status, message).");
+  m.def("transcode", &transcode, "data"_a, "rows"_a, "blocks"_a, "max_pixels"_a,
+        "Give a JPEG restart markers without decoding it; return (status, message, bytes).");
   m.def("kernels", [] { return std::string(fastdata::best_kernels().name); }, "Name of the best kernels here.");
   m.attr("libjpeg") = FASTDATA_STRING(LIBJPEG_TURBO_VERSION);
 }

@@ -17,8 +17,9 @@ class Header:
     1..8 (1 where there is none). frames: pictures in the file (0: more than one, not counted). channels: stored
     components (a palette counts as 1); bits: per component. alpha: has an alpha channel or a transparent colour.
     palette: pixels are indices. Of a JPEG, process: the number n of its SOFn (0, 1 sequential, 2 progressive); body:
-    the offset of the first scan's entropy-coded bytes; scanned: how many components that scan has; plain: no stray
-    bytes between its segments. Of others, plain: nothing in the header that a simpler reader would stumble over.
+    the offset of the first scan's entropy-coded bytes; scanned: how many components that scan has; block_width: of a
+    block (MCU), in pixels; plain: no stray bytes between its segments. Of others, plain: nothing in the header that a
+    simpler reader would stumble over.
     """
 
     codec: str
@@ -33,6 +34,7 @@ class Header:
     process: int = 0
     body: int = 0
     scanned: int = 0
+    block_width: int = 0
     plain: bool = True
 
     @property

@@ -58,7 +58,7 @@ def _segments(data: bytes | memoryview) -> Iterator[tuple[int, int, int, bool]]:
 def read_jpeg_header(data: bytes | memoryview) -> Header:
     """Return a JPEG's Header; raise TruncatedImageError, UnsupportedImageError or DecodeError."""
     frame: tuple[int, int, int, int, int] | None = None
-    orientation = xmp = body = scanned = 0
+    orientation = xmp = body = scanned = across = 0
     plain = True
     for marker, begin, end, stray in _segments(data):
         plain = plain and not stray
@@ -72,6 +72,7 @@ def read_jpeg_header(data: bytes | memoryview) -> Header:
         elif marker in _SOF and frame is None and begin + 10 <= len(data):
             height, width = data[begin + 5] << 8 | data[begin + 6], data[begin + 7] << 8 | data[begin + 8]
             frame = (marker - 0xC0, data[begin + 4], height, width, data[begin + 9])
+            across = _across(data[begin + 11 : end : 3], frame[-1])
     if frame is None or not body:
         msg = f"JPEG of {len(data)} bytes ends before its first scan"
         raise TruncatedImageError(msg)
@@ -85,8 +86,13 @@ def read_jpeg_header(data: bytes | memoryview) -> Header:
     return Header(
         "jpeg", width, height, orientation or xmp or 1,
         channels=channels, bits=bits, process=process, body=body,
-        scanned=scanned, plain=plain,
+        scanned=scanned, block_width=8 * across, plain=plain,
     )  # fmt: skip
+
+
+def _across(sampling: bytes | memoryview, components: int) -> int:
+    """Return how many units of 8 pixels a block is wide: one, where there is one component (T.81, A.2.2)."""
+    return 1 if components == 1 else max((factors >> 4 for factors in sampling), default=1) or 1
 
 
 def is_sound(data: bytes | memoryview, header: Header) -> bool:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fastdata.decoding.jpeg_adapter import AdaptedDecoder
+from fastdata.decoding.jpeg_markers import read_jpeg_header
 from fastdata.decoding.pillow_decoder import make_decoder as make_reference
-from fastdata.errors import DecodeError, ImageTooLargeError, OptionError
+from fastdata.decoding.restart_markers import blocks_near, columns_of
+from fastdata.errors import DecodeError, ImageTooLargeError, OptionError, TruncatedImageError, UnsupportedImageError
 from fastdata.types import TORCHVISION_PIXELS, Encoded
 
 if TYPE_CHECKING:
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
     from fastdata.decoding.header_fields import Header
     from fastdata.types import BatchDecoder, Decoder, Geometry
 
-__all__ = ["NativeBatchDecoder", "available", "decode_by_core", "make_batch_decoder", "make_decoder"]
+__all__ = ["NativeBatchDecoder", "available", "decode_by_core", "make_batch_decoder", "make_decoder", "transcode"]
 
 # Numbers of _cpp/image_job.hpp.
-_OK, _TOO_LARGE, _MISMATCH = 0, 4, 5
+_OK, _UNSUPPORTED, _TRUNCATED, _TOO_LARGE, _MISMATCH, _NO_MEMORY = 0, 1, 3, 4, 5, 6
+_ERRORS = {_UNSUPPORTED: UnsupportedImageError, _TRUNCATED: TruncatedImageError, _TOO_LARGE: ImageTooLargeError}
 _FILTERS = {
     "nearest": 0,
     "nearest-exact": 0,
@@ -41,6 +44,7 @@ _FILTERS = {
     "lanczos": 5,
 }
 _NAME = "fastdata._native"
+_MOST_ROWS = 0xFFFF  # no JPEG has more lines
 
 
 def available() -> bool:
@@ -65,6 +69,38 @@ def decode_by_core(data: bytes | memoryview, header: Header) -> NDArray[np.uint8
     pixels = np.empty((header.height, header.width, header.channels), np.uint8)
     status, _ = _core().decode_whole(np.frombuffer(data, np.uint8), pixels)
     return pixels if status == _OK else None
+
+
+def transcode(
+    data: bytes | memoryview,
+    *,
+    restart_rows: int | None = None,
+    restart_blocks: int | None = None,
+    max_pixels: int | None = TORCHVISION_PIXELS.max_pixels,
+) -> bytes:
+    """Return the JPEG with a restart marker after so many rows of blocks (MCUs), or after about so many blocks.
+
+    It decodes to the same pixels: coefficients are copied, not made again. The result is sequential (a progressive
+    source becomes baseline), with Huffman tables of its own; EXIF, ICC and every other segment before the picture
+    stays, what lies behind its end (further pictures, a film) does not. restart_blocks: the number nearest to it that
+    divides the blocks of a row, so that a decoder can pass over columns. Raises OptionError unless one of the two is
+    1 or more, a DecodeError for what is broken or would look otherwise, and ModuleNotFoundError without the core.
+    """
+    rows, blocks = restart_rows or 0, restart_blocks or 0
+    if min(rows, blocks) < 0 or (rows > 0) == (blocks > 0):
+        msg = f"restart_rows={restart_rows!r}, restart_blocks={restart_blocks!r}: one of them must be 1 or more"
+        raise OptionError(msg)
+    header = read_jpeg_header(data)
+    if blocks:
+        blocks = blocks_near(columns_of(header.width, header.block_width), blocks)
+    status, message, made = _core().transcode(
+        np.frombuffer(data, np.uint8), min(rows, _MOST_ROWS), blocks, max_pixels or 0
+    )
+    if status == _NO_MEMORY:
+        raise MemoryError(message)
+    if status != _OK:
+        raise _ERRORS.get(status, DecodeError)(message)
+    return bytes(made)
 
 
 def make_batch_decoder(threads: int) -> BatchDecoder:
