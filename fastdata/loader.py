@@ -189,8 +189,12 @@ class FastLoader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return where the user is, as a few numbers, whatever the data set's size: at the batch delivered last.
 
-        Flat: ints, strings and uint8 tensors (of generators, where a sampler of the user's needs them).
+        Flat: ints, strings and uint8 tensors (of generators, where a sampler of the user's needs them). Raises
+        OptionError where batches come in any order, from worker processes with in_order=False.
         """
+        if not self.in_order and self.num_workers > 1 and self._choose().plan is None:
+            msg = "in_order=False: which batches were delivered is more than a position; a state needs in_order=True"
+            raise OptionError(msg)
         return self._course.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

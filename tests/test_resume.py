@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import time
 from dataclasses import replace
@@ -252,6 +253,30 @@ def test_samples_one_by_one_go_on():
     assert [(sample[0], sample[1]) for sample in other] == samples[8:]
 
 
+def test_a_distributed_sampler_that_is_told_its_epoch_goes_on():
+    def loader():
+        return FastLoader(Numbers(), 4, sampler=DistributedSampler(range(21), 2, 1, seed=5), seed=3)
+
+    first, epochs = loader(), []
+    for epoch in range(4):
+        first.sampler.set_epoch(epoch)
+        epochs.append(_epoch(first))
+        if epoch == 1:
+            half = loader()
+            half.sampler.set_epoch(1)
+            state = _state_after(half, 2)
+    other = loader()
+    other.load_state_dict(state)
+    got = []
+    for epoch in range(1, 4):
+        other.sampler.set_epoch(epoch)
+        got.append(_epoch(other))
+    assert got == [epochs[1][2:], *epochs[2:]]
+    other.load_state_dict(state)
+    other.sampler.set_epoch(3)
+    assert _epoch(other) == epochs[3]
+
+
 # ---------------------------------------------------------------- ends, blocks, failures
 
 
@@ -325,6 +350,30 @@ def test_an_iterable_data_set_is_iterated_again():
     other.load_state_dict(state)
     assert [batch.tolist() for batch in other][0] == [8, 9, 10, 11]  # noqa: RUF015  all are read
     assert len(list(other)) == 6
+
+
+def test_a_new_process_goes_on(packs):  # C139
+    def go_on(pipe, state):
+        torch.set_num_threads(1)  # torch's own threads did not survive the fork
+        loader = FastLoader(packs["tar"], 4, shuffle=True, transform=TRAIN, seed=7, num_workers=1)
+        loader.load_state_dict(state)
+        pipe.send(_epoch(loader))
+
+    first = FastLoader(packs["lmdb"], 4, shuffle=True, transform=TRAIN, seed=7, num_workers=2)
+    iterator = iter(first)
+    next(iterator), next(iterator)
+    mine, theirs = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=go_on, args=(theirs, first.state_dict()))
+    child.start()
+    assert mine.poll(30)
+    assert mine.recv() == _epoch(iterator)
+    child.join()
+
+
+def test_batches_in_any_order_have_no_position(packs):
+    with pytest.raises(OptionError, match="in_order"):
+        FastLoader(Numbers(), 4, num_workers=2, in_order=False).state_dict()
+    assert FastLoader(packs["lmdb"], 4, transform=TRAIN, num_workers=2, in_order=False).state_dict()["batches"] == 0
 
 
 # ---------------------------------------------------------------- nothing skipped is touched

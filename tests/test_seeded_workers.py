@@ -123,6 +123,24 @@ def test_a_sampler_of_the_users_still_governs_the_order():
     assert _draws(FastLoader(data, 8, sampler=range(24), seed=5)) == _draws(epochs[0])
 
 
+def test_draws_follow_the_epoch_that_a_sampler_is_told():
+    def draws(epochs, *, told=True):
+        sampler = DistributedSampler(range(24), 1, 0, seed=1)
+        loader = FastLoader(Draws(), 4, sampler=sampler, seed=5)
+        found = []
+        for epoch in epochs:
+            if told:
+                sampler.set_epoch(epoch)
+            found.append(_draws(loader))
+        return found
+
+    whole = draws(range(4))
+    assert draws([2, 3]) == whole[2:]
+    assert draws([2, 0]) == [whole[2], whole[0]]
+    frozen = draws(range(3), told=False)  # the order is, as in DataLoader; the draws are not
+    assert len({str(epoch) for epoch in frozen}) == 3
+
+
 def test_ranks_draw_what_one_process_draws():
     whole = _draws(FastLoader(Draws(), 4, sampler=DistributedSampler(range(24), 1, 0, shuffle=False), seed=5))
     parts = [

@@ -60,7 +60,7 @@ class Course:
         pure = self._order is not None or self._stream
         pure = pure or type(self._sampler) in {SequentialSampler, DistributedSampler}
         self._draws = not (pure and (self._one_by_one or type(batch_sampler) is BatchSampler or self._stream))
-        self._epochs = 0
+        self._epochs, self._told = 0, self._sampler_epoch()
         self._due: Progress | None = None
         self.progress = Progress()
 
@@ -83,6 +83,10 @@ class Course:
     def begin(self) -> Progress:
         """Begin an epoch: the one of a loaded state, unless another was asked for since, or the next."""
         due, self._due = self._due, None
+        told = self._sampler_epoch()
+        if told != self._told:
+            self._epochs = told  # somebody called the sampler's own set_epoch: draws follow it, as the order does
+        self._told = told
         if due is not None and (due.epoch, due.sampler_epoch) == (self._epoch(), self._sampler_epoch()):
             self.progress = due
         else:
@@ -130,6 +134,7 @@ class Course:
             self._sampler.set_epoch(due.sampler_epoch)
         elif self._stream and hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(due.epoch)
+        self._told = self._sampler_epoch()
         self._due = due
 
     def _layout(self) -> Layout:
