@@ -92,6 +92,7 @@ class _Tree:
         self.files = self.bytes_out = 0
         self._overwrite = overwrite
         self._made: set[Path] = set()
+        self._written: set[int] = set()  # inode numbers of what this run has written
         self._metadata: io.TextIOWrapper | None = None
         try:
             root.mkdir(parents=True, exist_ok=True)
@@ -129,7 +130,10 @@ class _Tree:
 
     def _write(self, name: str, data: bytes | memoryview) -> None:
         path = self._root / name
-        self._open_for(path).write_bytes(data)
+        file = self._open_for(path)
+        if self._overwrite:
+            file.refuse_ours(self._written)
+        self._written.add(file.write_bytes(data))
         self.files += 1
         self.bytes_out += len(data)
 
@@ -161,12 +165,26 @@ class _NewFile:
     def __init__(self, path: Path, *, overwrite: bool) -> None:
         self._path, self._overwrite = path, overwrite
 
-    def write_bytes(self, data: bytes | memoryview) -> None:
+    def refuse_ours(self, written: set[int]) -> None:
+        """Raise StoreFormatError where a file of this run lies there: of an equal key, or one of another case."""
+        try:
+            there = self._path.lstat().st_ino
+        except OSError:
+            return
+        if there in written:
+            msg = (
+                f"{self._path}: two samples would be this one file (equal keys, or the disk ignores case): unpack apart"
+            )
+            raise StoreFormatError(msg)
+
+    def write_bytes(self, data: bytes | memoryview) -> int:
+        """Write the file, and return its inode number."""
         try:
             if self._overwrite:
                 self._path.unlink(missing_ok=True)
             with self._path.open("xb") as file:
                 file.write(data)
+                return os.fstat(file.fileno()).st_ino
         except FileExistsError as error:
             msg = f"{self._path} exists already; overwrite (--overwrite) replaces it, or choose another folder"
             raise DestinationExistsError(msg) from error

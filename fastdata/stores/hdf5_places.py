@@ -36,6 +36,12 @@ def pixel_places(file: Any, name: str, where: str, size: int) -> Places:  # noqa
     dataset = file[name]
     n = int(dataset.shape[0])
     each = int(np.prod(dataset.shape[1:], dtype=object))
+    if n * max(each, 1) > size:  # before anything of that size is made: a header may claim what it likes
+        msg = (
+            f"{where}: {name} claims {n} pictures of {each} bytes, the file has {size}: it was cut short, or its "
+            "pictures were never written or are not contiguous (compressed)"
+        )
+        raise TruncatedStoreError(msg)
     length = np.full(n, each, np.int64)
     if n and dataset.chunks is not None and dataset.chunks[1:] == dataset.shape[1:]:
         return Places(_chunked(file, name, where, size, each), length)

@@ -112,8 +112,15 @@ class _Opened:
 
 
 def _info(file: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
+    import h5py  # noqa: PLC0415
+
+    stored = file["info"]
+    kind = h5py.check_string_dtype(stored.dtype) if isinstance(stored, h5py.Dataset) else None
+    if kind is None or kind.length is not None or stored.shape != ():  # such a one is as long as its bytes in the file
+        msg = f"{name}: the pack's info is damaged (it is no text); pack again"
+        raise StoreFormatError(msg)
     try:
-        info = json.loads(file["info"].asstr()[()])
+        info = json.loads(stored.asstr()[()])
     except (ValueError, TypeError, RecursionError, AttributeError) as error:
         msg = f"{name}: the pack's info is damaged ({error}); pack again"
         raise StoreFormatError(msg) from error

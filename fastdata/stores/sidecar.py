@@ -148,7 +148,8 @@ def _read_header(descriptor: int, path: str) -> tuple[dict[str, Any], int]:
     if magic != MAGIC:
         msg = f"{path}: version {magic[7]} of the index is not known here (1 is); update fastdata, or pack again"
         raise StoreFormatError(msg)
-    text = os.pread(descriptor, length, _PREFIX.size)
+    # A hostile length must not make a buffer of its size.
+    text = os.pread(descriptor, min(length, os.fstat(descriptor).st_size), _PREFIX.size)
     if len(text) < length:
         msg = f"{path}: the index ends inside its header; copy it again, or pack again"
         raise TruncatedStoreError(msg)
