@@ -1,6 +1,6 @@
 """What ``cache=`` gives: images/s of the first epoch and of later ones, and the memory it takes.
 
-A folder of JPEGs by ImageFolder without cache, with encoded and with decoded records, and the same files as an LMDB pack;
+A folder of JPEGs by ImageFolder without cache, with encoded and with decoded records, and the same files as a pack;
 RandomResizedCrop(224) + flip, uint8. Rounds are interleaved: each takes a new loader of each kind through ``--epochs``
 epochs; medians. Files and pack are in the page cache (they are read once before).
 

@@ -123,7 +123,8 @@ def _put_image(value: Image.Image, out: list[Any]) -> None:
     palette = value.palette
     colours = (palette.mode, bytes(value.getpalette(palette.mode) or ())) if palette is not None else None
     out.append(b"p")
-    _put((value.mode, value.size, colours, info, value.tobytes()), out, 1)
+    _put((value.mode, value.size, colours, info), out, 1)
+    _block(out, b"", value.tobytes())
 
 
 def _is_storable(value: object) -> bool:
@@ -169,8 +170,8 @@ def _get_tensor(cursor: _Cursor) -> torch.Tensor:
 
 
 def _get_image(cursor: _Cursor) -> Image.Image:
-    mode, size, colours, info, data = _get(cursor)
-    image = Image.frombytes(mode, size, data)
+    mode, size, colours, info = _get(cursor)
+    image = Image.frombytes(mode, size, cursor.block())
     if colours is not None:
         image.putpalette(colours[1], colours[0])
     image.info = info
