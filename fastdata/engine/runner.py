@@ -152,8 +152,20 @@ class Runner:
 
     def _lease(self, n: int, geometry: Geometry, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the slot's array, as torch is to see it, and its view as (n, H, W, C)."""
+        width, height = self._plan.output_size or self._common_size(geometry, indices)
+        dtype = np.dtype(np.uint8 if self._levels is None else np.float32)
+        if self._options.channels_last:
+            array = self._ring.lease((n, height, width, self._channels), dtype)
+            return array, array
+        array = self._ring.lease((n, self._channels, height, width), dtype)
+        return array, array.transpose(0, 2, 3, 1)
+
+    def _common_size(self, geometry: Geometry, indices: NDArray[np.int64]) -> tuple[int, int]:
+        """Return width and height of all rows; raise BatchShapeError naming two that differ."""
         sizes = geometry.rect[:, 2:]
-        other = np.flatnonzero((sizes != sizes[:1]).any(axis=1))
+        if not len(sizes):
+            return 1, 1
+        other = np.flatnonzero((sizes != sizes[0]).any(axis=1))
         if len(other):
             (w0, h0), (w1, h1) = sizes[0].tolist(), sizes[other[0]].tolist()
             k0, k1 = self._source.key(int(indices[0])), self._source.key(int(indices[other[0]]))
@@ -162,13 +174,7 @@ class Runner:
                 "height); give transform=Resize((H, W)), RandomResizedCrop(S) or CenterCrop(S), or batch_size=1"
             )
             raise BatchShapeError(msg)
-        width, height = sizes[0].tolist() if len(sizes) else (1, 1)
-        dtype = np.dtype(np.uint8 if self._levels is None else np.float32)
-        if self._options.channels_last:
-            array = self._ring.lease((n, height, width, self._channels), dtype)
-            return array, array
-        array = self._ring.lease((n, self._channels, height, width), dtype)
-        return array, array.transpose(0, 2, 3, 1)
+        return int(sizes[0, 0]), int(sizes[0, 1])
 
     def _settle(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ class SlotRing:
         Give this very object to ``torch.from_numpy``: the arena comes back when it dies, and the tensor's storage
         keeps it. Views of it taken by numpy do not.
         """
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         self._size = max(self._size, size)
         arena = self._take(size)
         array: NDArray[Any] = np.ndarray(shape, dtype, buffer=arena.numpy().data)
