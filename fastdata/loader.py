@@ -135,7 +135,8 @@ class FastLoader(DataLoader[Any]):
         self.max_faults, self.uneven, self.memory_format = max_faults, uneven, memory_format
         self.verify, self.io, self.engine = verify, io, engine
         self.last: BatchInfo | None = None
-        total = None if isinstance(dataset, IterableDataset) else len(dataset)
+        sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
+        total = len(dataset) if sized else None
         self.faults = FaultLog(on_error, budget=max_faults, total=total)
         self._engine: Engine | None = None
         self._streams: Streams | None = None

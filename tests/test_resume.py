@@ -339,6 +339,18 @@ def test_a_batch_that_failed_is_tried_again_unless_a_later_one_came():
     assert loader.state_dict()["position"] == 12
 
 
+def test_a_data_set_without_a_length_goes_on():
+    class Letters(Dataset):
+        def __getitem__(self, letter):
+            return letter
+
+    first = FastLoader(Letters(), 2, sampler="abcde", seed=3)
+    state = _state_after(first, 1)
+    assert state["length"] == 0
+    first.load_state_dict(state)
+    assert list(first) == [["c", "d"], ["e"]]
+
+
 def test_an_iterable_data_set_is_iterated_again():
     class Stream(IterableDataset):
         def __iter__(self):

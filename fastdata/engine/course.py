@@ -139,7 +139,7 @@ class Course:
 
     def _layout(self) -> Layout:
         kind = "stream" if self._stream else "sampler" if self._order is None else "order"
-        length = 0 if self._stream else len(self._dataset)
+        length = 0 if self._stream or not hasattr(self._dataset, "__len__") else len(self._dataset)
         size = 1 if self._one_by_one else self._batch_size or 0
         shuffle = self._order is not None and self._order.shuffle
         return Layout(kind, length, size, self._world, shuffle, self._seed)
