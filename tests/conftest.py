@@ -21,6 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure() -> None:
+    # Python puts the current folder first on the path of its -c and -m; here that is the sources, where neither the
+    # compiled core nor fastdata.converters has its place. Tests start processes that are to see what is installed.
+    os.environ["PYTHONSAFEPATH"] = "1"
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in _uncalled_for(terminalreporter):
         terminalreporter.write_line(f"--no-skips: {report.nodeid} was skipped: {report.longrepr}", red=True)
