@@ -9,6 +9,7 @@ import numpy as np
 import PIL
 from PIL import Image
 
+from fastdata.converters.restarts import pillow_options
 from fastdata.errors import UnsupportedImageError
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ def encode(picture: Image.Image, codec: str, options: PackOptions) -> bytes:
     return _ENCODERS[codec](picture, options)
 
 
-def encoder_name(codec: str) -> str:
-    """Return which library at which version writes ``codec``, for the pack's info."""
-    if codec in {"jpeg", "keep"}:
+def encoder_name(options: PackOptions) -> str:
+    """Return which library at which version writes the pack's codec, for its info."""
+    if options.codec in {"jpeg", "keep"} and not options.restarts:
         import simplejpeg  # noqa: PLC0415  only its version, and only where JPEG is written
 
         return f"simplejpeg {simplejpeg.__version__}"
-    return "numpy" if codec == "raw" else f"pillow {PIL.__version__}"
+    return "numpy" if options.codec == "raw" else f"pillow {PIL.__version__}"
 
 
 def _limit(picture: Image.Image, most: int, name: str) -> None:
@@ -43,9 +44,13 @@ def _limit(picture: Image.Image, most: int, name: str) -> None:
 
 
 def _jpeg(picture: Image.Image, options: PackOptions) -> bytes:
+    _limit(picture, _JPEG_LIMIT, "JPEG")
+    if options.restarts:  # simplejpeg has no such option
+        markers = pillow_options(picture.width, picture.mode, options)
+        colours = {} if picture.mode == "L" else {"subsampling": options.subsampling}
+        return _saved(picture, "JPEG", quality=options.quality, **colours, **markers)
     import simplejpeg  # noqa: PLC0415  only where JPEG is written
 
-    _limit(picture, _JPEG_LIMIT, "JPEG")
     pixels = np.asarray(picture)
     if picture.mode == "L":
         data = simplejpeg.encode_jpeg(pixels[:, :, np.newaxis], options.quality, "GRAY", "Gray", fastdct=False)
@@ -55,7 +60,7 @@ def _jpeg(picture: Image.Image, options: PackOptions) -> bytes:
     return bytes(data)
 
 
-def _saved(picture: Image.Image, name: str, **how: int) -> bytes:
+def _saved(picture: Image.Image, name: str, **how: int | str) -> bytes:
     buffer = io.BytesIO()
     picture.save(buffer, name, **how)
     return buffer.getvalue()

@@ -17,6 +17,7 @@ from fastdata.converters.encoding import encoder_name
 from fastdata.converters.options import PackOptions
 from fastdata.converters.pool import WorkerDiedError, WorkerPool
 from fastdata.converters.report import PackReport, Skipped, write_report
+from fastdata.converters.restarts import check_restarts
 from fastdata.converters.sources import Row, Source, open_source, order_of
 from fastdata.converters.spool import Spool, remove_spool
 from fastdata.converters.statistics import ChannelSums
@@ -70,6 +71,7 @@ def pack(
     them end the run, too.
     """
     chosen = _options(options)
+    check_restarts(chosen)
     name = str(dst)
     with ExitStack() as stack:
         source = open_source(src, manifest)
@@ -100,6 +102,7 @@ def pack(
 
 def packed_rows(rows: Sequence[Row], options: PackOptions, total: int) -> Iterator[Packed | Skipped]:
     """Yield what becomes of rows, in order, by as many workers as the options say."""
+    check_restarts(options)
     workers = min(options.workers or usable_cores(), max(1, total))
     with ExitStack() as stack:
         pool = stack.enter_context(_Ending(WorkerPool(workers, options.worker_timeout))) if workers > 1 else None
@@ -114,7 +117,7 @@ def _depends_on(options: PackOptions) -> dict[str, Any]:
     """Return what a finished sample depends on beside its source; not its place in the pack."""
     places = {"shuffle", "seed", "limit", "subdir", "shard_size", "shards"}
     facts = {name: value for name, value in options.facts().items() if name not in places}
-    return {**facts, "encoder": encoder_name(options.codec), "version": version("fastdata-loader")}
+    return {**facts, "encoder": encoder_name(options), "version": version("fastdata-loader")}
 
 
 def _options(given: dict[str, Any]) -> PackOptions:
@@ -337,7 +340,7 @@ class _Run:
             "pixels": {"count": self._sums.count, "values": self._sums.values, "squares": self._sums.squares},
             "skipped": len(self._skipped),
             "options": self._options.facts(),
-            "encoder": encoder_name(self._options.codec),
+            "encoder": encoder_name(self._options),
             "made_by": f"fastdata {version('fastdata-loader')}",
         }
 

@@ -14,6 +14,7 @@ from fastdata.converters.encoding import encode
 from fastdata.converters.quick_resize import QuickResizer
 from fastdata.converters.report import Skipped
 from fastdata.converters.resizing import place, resample
+from fastdata.converters.restarts import with_restarts
 from fastdata.converters.statistics import ChannelSums, channel_sums
 from fastdata.decoding.header import Header, probe
 from fastdata.decoding.pixels import load_pixels
@@ -38,7 +39,8 @@ class Packed:
     """One packed sample, and what the parent must know of it without looking at its bytes.
 
     bytes_in: of the image in the source. differs: why its pixels are not those of torchvision's ImageFolder. smaller:
-    it stayed below the size asked for. kept: its bytes are the source's.
+    it stayed below the size asked for. kept: it was not encoded anew: its bytes are the source's, but
+    for restart markers.
     """
 
     record: DigestedRecord
@@ -71,7 +73,7 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
     drawn = _drawn(data, image, row, options, quick)
     header, picture = drawn.header, drawn.picture
     if picture is None:
-        codec, stored = header.codec, data
+        codec, stored = header.codec, with_restarts(data, header, options)
     else:
         codec = "jpeg" if options.codec == "keep" else options.codec
         stored = encode(picture, codec, options)

@@ -43,6 +43,14 @@ def _add_pixels(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--quality", type=int, metavar="1..100", help="of JPEG and WebP; default: 90")
     group.add_argument("--subsampling", choices=("4:2:0", "4:2:2", "4:4:4"), help="of JPEG's colours; default: 4:2:0")
+    group.add_argument(
+        "--restart-rows", type=int, metavar="N",
+        help="a restart marker after N rows of a JPEG's blocks: for crops much smaller than their photographs",
+    )  # fmt: skip
+    group.add_argument(
+        "--restart-blocks", type=_blocks, metavar="N|auto",
+        help="the same after about N blocks, so that columns can be passed over, too; auto: about 8",
+    )  # fmt: skip
     group.add_argument("--mode", choices=("RGB", "L"), help="colours or grey; default: RGB")
     group.add_argument(
         "--background", type=_colour, metavar="COLOUR", help="#rrggbb or r,g,b under alpha; default: white"
@@ -86,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
     from fastdata.converters.packing import pack
 
     names = (
-        "resize", "resize_mode", "upscale", "filter", "codec", "quality", "subsampling", "mode", "background",
+        "resize", "resize_mode", "upscale", "filter", "codec", "quality", "subsampling", "restart_rows",
+        "restart_blocks", "mode", "background",
         "orientation", "shuffle", "seed", "limit", "on_error", "max_errors", "workers", "resume", "overwrite",
         "subdir", "shard_size", "shards",
     )  # fmt: skip
@@ -123,6 +132,10 @@ def _print(report: PackReport, *, as_json: bool) -> None:
     encoding = sys.stdout.encoding or "utf-8"
     for line in report.lines():  # names of files may hold what the terminal cannot show
         print(line.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _blocks(text: str) -> int | str:
+    return "auto" if text == "auto" else int(text)
 
 
 def _size(text: str) -> int | tuple[int, int]:

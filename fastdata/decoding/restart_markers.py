@@ -8,8 +8,8 @@ from __future__ import annotations
 
 __all__ = ["AUTO_BLOCKS", "blocks_near", "columns_of"]
 
-#: For small crops of large photographs (128 to 512 pixels of 3 to 10 MP, measured): 4 to 16 blocks are about equally fast;
-#: fewer cost bytes and time for their markers, more cost time for what lies beside the crop.
+#: For crops of 128 to 512 pixels of photographs of 3 to 10 MP, 4 to 16 blocks are about equally fast (measured); fewer
+#: cost bytes and time for their markers, more cost time for what lies beside the crop.
 AUTO_BLOCKS = 8
 
 
