@@ -156,7 +156,7 @@ def test_constants_are_made_once_and_stay_out_of_pickles_and_comparison():
     first = steps._constants[torch.device("cpu")]
     steps(pictures(1, 3, 2, 2))
     assert steps._constants[torch.device("cpu")] is first
-    again = pickle.loads(pickle.dumps(steps))  # noqa: S301  our own
+    again = pickle.loads(pickle.dumps(steps))
     assert again == steps
     assert not again._constants
     assert hash(again) == hash(Normalizer(MEAN, STD, torch.float16))

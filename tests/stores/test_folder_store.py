@@ -153,8 +153,8 @@ def test_a_pipe_is_no_image(tmp_path):
 
 def test_names_that_are_not_utf8(tmp_path):
     folder = os.fsencode(tmp_path) + b"/a\xff"
-    os.mkdir(folder)  # noqa: PTH102  a Path is text
-    with open(folder + b"/\xe9 1.jpg", "wb") as file:  # noqa: PTH123
+    os.mkdir(folder)
+    with open(folder + b"/\xe9 1.jpg", "wb") as file:
         file.write(b"bytes")
     with open_store(tmp_path) as store:
         assert os.fsencode(store.key(0)) == b"a\xff/\xe9 1"

@@ -186,12 +186,12 @@ def test_pickle_travels_as_the_path(packed):
         store.read(0)
         data = pickle.dumps(store)
         assert len(data) < 1000
-        with pickle.loads(data) as other:  # noqa: S301  our own pickle
+        with pickle.loads(data) as other:
             assert _digest(other) == _digest(store)
 
 
 def test_pickle_keeps_io(packed):
-    with open_store(packed.path, io="pread") as store, pickle.loads(pickle.dumps(store)) as other:  # noqa: S301
+    with open_store(packed.path, io="pread") as store, pickle.loads(pickle.dumps(store)) as other:
         assert type(other._reader) is type(store._reader)
 
 
