@@ -29,15 +29,14 @@ def positions(files: dict[str, bytes], count: int) -> list[tuple[str, int]]:
     return sorted(chosen)
 
 
-@pytest.mark.parametrize("bit", [0, 7])
-def test_a_flipped_bit_anywhere_is_found(small, bit):
+def test_a_flipped_bit_anywhere_is_found(small):
     files = small.files
     assert verify(small.path).ok
     missed = []
-    for name, at in positions(files, 120):
+    for number, (name, at) in enumerate(positions(files, 120)):
         file = small.path.parent / name
         data = bytearray(files[name])
-        data[at] ^= 1 << bit
+        data[at] ^= 1 << number % 8
         file.write_bytes(data)
         report = verify(small.path, decode=False)
         if report.ok:
