@@ -94,6 +94,7 @@ class FastLoader(DataLoader[Any]):
         io: Io = "mmap",
         cache: str | None = None,
         cache_bytes: int | None = None,
+        fidelity: str = "exact",
         engine: bool | None = None,
     ) -> None:
         """Take DataLoader's arguments as DataLoader does, and these, by keyword only.
@@ -106,7 +107,9 @@ class FastLoader(DataLoader[Any]):
         when shuffled, else exact). memory_format: torch.channels_last for images in that order. verify: check each
         record's checksum when it is read. io: "mmap" or "pread". cache: keep "encoded" records or "decoded" pixels in
         memory after their first use, up to cache_bytes (default: half of what is available), shared by the processes
-        of one machine. engine: False takes DataLoader's own way always, True raises where the engine cannot serve.
+        of one machine. fidelity: "exact" pixels equal Pillow's within a grey level; "fast" lets the compiled core
+        decode smaller what is shrunk, and upsample colours plainly. engine: False takes DataLoader's own way always,
+        True raises where the engine cannot serve.
         """
         packed = isinstance(dataset, (str, os.PathLike, Store))
         if packed:
@@ -133,7 +136,7 @@ class FastLoader(DataLoader[Any]):
         self._packed, self.transform, self.target_transform = packed, transform, target_transform
         self.decoder, self.device, self.seed, self.on_error = decoder, device, seed, on_error
         self.max_faults, self.uneven, self.memory_format = max_faults, uneven, memory_format
-        self.verify, self.io, self.engine = verify, io, engine
+        self.verify, self.io, self.engine, self.fidelity = verify, io, engine, fidelity
         self.last: BatchInfo | None = None
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         total = len(dataset) if sized else None
@@ -172,9 +175,25 @@ class FastLoader(DataLoader[Any]):
             generator=generator,
             world=rank_and_world()[1],
         )
-        asked = "engine=True" if engine else "" if cache is None else f"cache={cache!r}, which is the engine's"
+        self._check_asked(cache)
+
+    def _check_asked(self, cache: str | None) -> None:
+        """Raise OptionError where something is the engine's, or its decoder's, and would not be given."""
+        asked = "engine=True" if self.engine else ""
+        if cache is not None:
+            asked = asked or f"cache={cache!r}, which is the engine's"
+        if self.fidelity not in {"exact", "fast"}:
+            msg = f"fidelity={self.fidelity!r}: expected 'exact' or 'fast'"
+            raise OptionError(msg)
+        if self.fidelity == "fast":
+            asked = asked or "fidelity='fast', which is the engine's"
+            batch_decoder(self._decoder_name(), 1, fast=True).close()
+            if cache == "decoded":
+                msg = "cache='decoded' keeps exact pixels of whole pictures: with fidelity='fast' take cache='encoded'"
+                raise OptionError(msg)
         if asked and self._choose().plan is None:
-            msg = f"{asked}, but {self._choose().why} (fastdata.cached keeps the samples of any data set)"
+            hint = "" if cache is None else " (fastdata.cached keeps the samples of any data set)"
+            msg = f"{asked}, but {self._choose().why}{hint}"
             raise OptionError(msg)
 
     def __iter__(self) -> Any:  # noqa: ANN401  DataLoader names its own iterator class
@@ -227,6 +246,8 @@ class FastLoader(DataLoader[Any]):
             if self.seed is not None
             else "randomness: torch's generator (order as DataLoader's for a Dataset; crops equal in distribution)",
         ]
+        if self.fidelity == "fast":
+            lines.append("fidelity fast: what is shrunk is decoded smaller, colours are upsampled plainly")
         if self._cache is not None:
             lines.append(self._cache.explain())
         if self._on_device() and not plan.finish:
@@ -308,7 +329,9 @@ class FastLoader(DataLoader[Any]):
     def _engine_here(self) -> Engine:
         if self._engine is None:
             threads = max(1, self.num_workers)
-            make: Callable[[], BatchDecoder] = partial(batch_decoder, self._decoder_name(), threads)
+            make: Callable[[], BatchDecoder] = partial(
+                batch_decoder, self._decoder_name(), threads, fast=self.fidelity == "fast"
+            )
             ahead = 1 + (self.prefetch_factor or 2)
             pinned = (self._on_device() or self.pin_memory) and torch.cuda.is_available()
             ring = SlotRing(pinned=pinned, spare=ahead + 2)

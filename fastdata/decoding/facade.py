@@ -8,7 +8,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from fastdata.errors import BackendMissingError
+from fastdata.errors import BackendMissingError, OptionError
 from fastdata.registry import Row, load, row_of
 from fastdata.types import TORCHVISION_PIXELS
 
@@ -122,13 +122,26 @@ def decoder(name: str = "auto", *, max_pixels: int | None = TORCHVISION_PIXELS.m
 
 
 def batch_decoder(
-    name: str = "auto", threads: int = 1, *, max_pixels: int | None = TORCHVISION_PIXELS.max_pixels
+    name: str = "auto",
+    threads: int = 1,
+    *,
+    max_pixels: int | None = TORCHVISION_PIXELS.max_pixels,
+    fast: bool = False,
 ) -> BatchDecoder:
-    """Return a BatchDecoder of ``threads`` threads; raise OptionError or BackendMissingError."""
+    """Return a BatchDecoder of ``threads`` threads; raise OptionError or BackendMissingError.
+
+    fast: gives up exactness for speed (scaled IDCT, plain chroma upsampling); the compiled core's alone.
+    """
     found = backend_in_use(name)
+    if fast and found != "native":
+        msg = (
+            f"fidelity 'fast' is the compiled core's, and the decoder here is {found!r}: take 'exact', or "
+            f"decoder='auto' with the core ({BACKENDS['native'].install})"
+        )
+        raise OptionError(msg)
     if found == "native":
         try:
-            return cast("BatchDecoder", load(_NATIVE_BATCH)(threads, max_pixels=max_pixels))
+            return cast("BatchDecoder", load(_NATIVE_BATCH)(threads, max_pixels=max_pixels, fast=fast))
         except ImportError as error:
             msg = f"the compiled core is not usable ({_reason(error)}); install it: {BACKENDS['native'].install}"
             raise BackendMissingError(msg) from error
