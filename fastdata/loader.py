@@ -21,6 +21,7 @@ from fastdata.engine.choice import Choice, choose, plain_image_folder
 from fastdata.engine.collate import Collator
 from fastdata.engine.cores import usable_cores
 from fastdata.engine.course import Course
+from fastdata.engine.delivery import Delivery
 from fastdata.engine.engine import Engine
 from fastdata.engine.loader_cache import LoaderCache
 from fastdata.engine.reading import leaf_of, source_of
@@ -345,7 +346,7 @@ class FastLoader(DataLoader[Any]):
             self._streams = open_streams(self.device)
         return self._streams
 
-    def _start(self, source: Source, plan: Plan) -> _Epoch:
+    def _start(self, source: Source, plan: Plan) -> Delivery:
         on_device, collates = self._on_device(), not self._default_collate()
         normalizes = on_device and plan.levels is not None and not plan.finish and not collates
         self.faults = FaultLog(self.on_error, budget=self.max_faults, total=len(source))
@@ -372,9 +373,9 @@ class FastLoader(DataLoader[Any]):
         if self.device is not None:
             transform = _normalizer(plan) if normalizes else None
             batches = iter(CudaPrefetcher(batches, self.device, transform, streams=self._streams_here()))
-        return _Epoch(self, batches, progress, infos.popleft)
+        return self._delivery(batches, progress, infos.popleft)
 
-    def _start_workers(self) -> _Epoch:
+    def _start_workers(self) -> Delivery:
         """Start an epoch as DataLoader does; a map-style data set's indices come from the course."""
         progress = self._course.begin()
         batches: Any = super().__iter__()
@@ -383,7 +384,7 @@ class FastLoader(DataLoader[Any]):
         if self.device is not None:
             batches = iter(CudaPrefetcher(batches, self.device, streams=self._streams_here()))
         if not (self._course.numbered and self.in_order):
-            return _Epoch(self, batches, progress, None)
+            return self._delivery(batches, progress, None)
         source = source_of(self.dataset, _read_leaf)
         keyed: Keyed = NumberSource() if isinstance(source, str) else source
 
@@ -391,56 +392,21 @@ class FastLoader(DataLoader[Any]):
             indices, valid = progress.drawn.popleft()
             return BatchInfo(indices, np.ones(len(indices), bool) if valid is None else valid, Keys(keyed, indices))
 
-        return _Epoch(self, batches, progress, drawn, failures_drawn=True)
+        return self._delivery(batches, progress, drawn, failures_drawn=True)
 
-    def _base_seed(self) -> int:
-        return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
-
-
-class _Epoch:
-    """One pass over a FastLoader; counts what it delivers, and says in ``loader.last`` what is known of it.
-
-    next_info: gives what is known of the next batch, once for each (failures_drawn: and once for each that fails).
-    What is not here is the inner iterator's.
-    """
-
-    def __init__(
+    def _delivery(
         self,
-        loader: FastLoader,
         batches: Iterator[Any],
         progress: Progress,
         next_info: Callable[[], BatchInfo] | None,
         *,
         failures_drawn: bool = False,
-    ) -> None:
-        self._loader, self._batches, self._progress = loader, batches, progress
-        self._next_info, self._failures_drawn = next_info, failures_drawn
+    ) -> Delivery:
+        length, note = partial(len, self), partial(setattr, self, "last")
+        return Delivery(batches, progress, next_info, note=note, length=length, failures_drawn=failures_drawn)
 
-    def __iter__(self) -> _Epoch:
-        return self
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name == "_batches":
-            raise AttributeError(name)
-        return getattr(self._batches, name)
-
-    def __next__(self) -> Any:  # noqa: ANN401
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            self._progress.finished = True
-            raise
-        except Exception:
-            self._progress.fail()
-            if self._next_info is not None and self._failures_drawn:
-                self._next_info()
-            raise
-        self._progress.deliver()
-        self._loader.last = None if self._next_info is None else self._next_info()
-        return batch
+    def _base_seed(self) -> int:
+        return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
 
 
 def _read_leaf(dataset: Any) -> Source | str:  # noqa: ANN401

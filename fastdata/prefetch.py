@@ -42,7 +42,7 @@ class CudaPrefetcher:
     Pinned tensors are copied straight from where they lie, others are pinned first. At most depth + 1 batches of the
     source are held, each until its copy is done. The consumer owns what it gets. A failure of the source or of the
     transform is raised after the batches before it. No thread is started; next() inside a CUDA graph capture raises
-    LoaderError. Attributes that are not here are those of ``batches`` (dataset, sampler, ...).
+    LoaderError. Attributes that are not here are those of ``batches`` (dataset, sampler, ...), but for its state.
     Raises OptionError for a device that is not there.
     """
 
@@ -85,7 +85,8 @@ class CudaPrefetcher:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         """Return the source's attribute."""
-        if name.startswith("_") or name == "batches":
+        # A source's state counts what the source gave, which is ahead of what was delivered here.
+        if name.startswith("_") or name in {"batches", "state_dict", "load_state_dict"}:
             msg = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(msg)
         return getattr(self.batches, name)

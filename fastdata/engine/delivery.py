@@ -1,0 +1,66 @@
+"""The delivery: the iterator a user holds; it counts what it gives, and tells what is known of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fastdata.engine.batches import BatchInfo
+    from fastdata.engine.course import Progress
+
+__all__ = ["Delivery"]
+
+
+class Delivery:
+    """One pass over a loader.
+
+    next_info: gives what is known of the next batch, once for each (failures_drawn: and once for each that fails).
+    note: is told it, or None, when a batch is delivered. length: gives the loader's length. What is not here is the
+    inner iterator's.
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[Any],
+        progress: Progress,
+        next_info: Callable[[], BatchInfo] | None,
+        *,
+        note: Callable[[BatchInfo | None], None],
+        length: Callable[[], int],
+        failures_drawn: bool = False,
+    ) -> None:
+        """Borrow all."""
+        self._batches, self._progress, self._next_info = batches, progress, next_info
+        self._note, self._length, self._failures_drawn = note, length, failures_drawn
+
+    def __iter__(self) -> Delivery:
+        """Return the iterator."""
+        return self
+
+    def __len__(self) -> int:
+        """Return the loader's length."""
+        return self._length()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """Return the inner iterator's attribute."""
+        if name == "_batches":
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        """Return the next batch."""
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._progress.finished = True
+            raise
+        except Exception:
+            self._progress.fail()
+            if self._next_info is not None and self._failures_drawn:
+                self._next_info()
+            raise
+        self._progress.deliver()
+        self._note(None if self._next_info is None else self._next_info())
+        return batch
