@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -104,30 +106,27 @@ def test_bit_equal_for_any_number_of_workers_and_batch_size(packs, end):
         assert torch.equal(load(packs, steps, **options), expected)
 
 
-def test_threads_share_a_batch_and_hand_on_what_one_raises(packs, monkeypatch):
-    names = set()
-    real = pixel_road.apply
+def test_threads_share_a_batch_and_hand_on_what_one_raises():
+    together, parts = threading.Barrier(4, timeout=30), []
 
-    def watched(step, picture, u):
-        names.add(threading.current_thread().name)
-        if len(names) == 3 and broken:
-            msg = "here"
+    def work(part):
+        together.wait()  # four of them at once, or it breaks
+        parts.append(part)
+
+    pixel_road._share(work, 33, 4)
+    assert sorted(number for part in parts for number in part) == list(range(33))
+    pixel_road._share(parts.append, 15, 4)
+    assert parts[-1] == range(15)
+
+    def fail(part, at):
+        if at in part:
+            msg = f"at {at}"
             raise OverflowError(msg)
-        real(step, picture, u)
 
-    broken = False
-    monkeypatch.setattr(pixel_road, "apply", watched)
-    monkeypatch.setattr(pixel_road, "_PICTURES_EACH", 2)
-    steps = [*GEOMETRY, v1.RandomInvert(0.5), swap, *SIMCLR, v1.PILToTensor()]
-    one = load(packs, steps, num_workers=0)
-    assert len(names) == 1
-    assert torch.equal(load(packs, steps, batch_size=21, num_workers=4), one)
-    assert len(names) > 3
+    for at in (0, 15, 32):
+        with pytest.raises(OverflowError, match=f"at {at}"):
+            pixel_road._share(partial(fail, at=at), 33, 4)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fastdata-pixels")]
-    names.clear()
-    broken = True
-    with pytest.raises(OverflowError, match="here"):
-        load(packs, steps, batch_size=21, num_workers=4)
 
 
 def test_one_channel(packs):
@@ -263,10 +262,8 @@ def test_batch_op_on_the_loaders_own_road(packs):
     engine, plain = (FastLoader(packs["lmdb"], 8, transform=steps, engine=engine) for engine in (None, False))
     for (ours, _), (theirs, _) in zip(engine, plain, strict=True):
         assert (ours.int() - theirs.int()).abs().max() <= 1
-    workers = FastLoader(
-        packs["lmdb"], 21, transform=steps, engine=False, num_workers=1, multiprocessing_context="spawn"
-    )
-    assert torch.equal(next(iter(workers))[0], torch.cat([images for images, _ in plain]))
+    assert pickle.loads(pickle.dumps(swap)) is swap
+    assert pickle.loads(pickle.dumps(batch_op(np.copy))).function is np.copy
     tensor = torch.arange(24, dtype=torch.uint8).reshape(3, 2, 4)
     assert torch.equal(swap(tensor), tensor.flip(0))
     array = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
