@@ -17,7 +17,7 @@ from fastdata.stores.hdf5_layout import contiguous_span
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Places", "encoded_places", "pixel_places"]
+__all__ = ["Places", "encoded_places", "pixel_places", "text_bytes"]
 
 _REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("number", "<u4")])  # as a vlen value is stored
 _HEAP_HEAD = struct.Struct("<4sB3xQ")
@@ -104,6 +104,30 @@ def encoded_places(file: Any, name: str, where: str, size: int) -> Places:  # no
                 raise StoreFormatError(msg)
             offset[i] = at
     return Places(offset, references["length"].astype(np.int64))
+
+
+def text_bytes(file: Any, name: str, where: str) -> bytes:  # noqa: ANN401
+    """Return the bytes of a scalar dataset of vlen text; raise StoreFormatError where there is none.
+
+    Read from the global heap by ourselves: over a heap with one damaged byte, libhdf5 2.0 goes round for ever.
+    """
+    import h5py  # noqa: PLC0415
+
+    dataset = file[name]
+    kind = h5py.check_string_dtype(dataset.dtype) if isinstance(dataset, h5py.Dataset) else None
+    if kind is not None and kind.length is None and dataset.shape == ():
+        start = dataset.id.get_offset()
+        is_plain = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS and start is not None
+        if is_plain and not file.userblock_size and file.id.get_create_plist().get_sizes() == (8, 8):
+            with open(where, "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
+                reference = data[start : start + _REFERENCE.itemsize]
+                if len(reference) == _REFERENCE.itemsize:
+                    length, heap, number = np.frombuffer(reference, _REFERENCE)[0].tolist()
+                    at, held = _objects(data, heap, where).get(number, (0, -1))
+                    if length <= held:
+                        return data[at : at + length]
+    msg = f"{where}: {name} is no text, or not where it should be; the file is damaged"
+    raise StoreFormatError(msg)
 
 
 def _objects(data: mmap.mmap, heap: int, where: str) -> dict[int, tuple[int, int]]:

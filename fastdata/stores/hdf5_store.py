@@ -25,6 +25,7 @@ from fastdata.errors import (
 )
 from fastdata.stores.hdf5_foreign import read_foreign
 from fastdata.stores.hdf5_layout import COLUMNS, FIELD_COLUMNS, MARK, Span, contiguous_span, names_of
+from fastdata.stores.hdf5_places import text_bytes
 from fastdata.stores.index import Index
 from fastdata.stores.store import Contents
 
@@ -72,7 +73,9 @@ def _raise_absent(name: str) -> None:
 
 
 def _read_pack(file: Any, name: str) -> Contents:  # noqa: ANN401  h5py has no types
-    version = int(file.attrs[MARK])
+    mark = file.attrs.get_id(MARK)
+    # Text would be read from the global heap, which see in ``hdf5_places.text_bytes``.
+    version = int(file.attrs[MARK]) if mark.shape == () and mark.dtype.kind in "iu" else -1
     if version != 1:
         msg = f"{name}: version {version} of the HDF5 layout is not known here (1 is); update fastdata, or pack again"
         raise StoreFormatError(msg)
@@ -112,16 +115,11 @@ class _Opened:
 
 
 def _info(file: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
-    import h5py  # noqa: PLC0415
-
-    stored = file["info"]
-    kind = h5py.check_string_dtype(stored.dtype) if isinstance(stored, h5py.Dataset) else None
-    if kind is None or kind.length is not None or stored.shape != ():  # such a one is as long as its bytes in the file
-        msg = f"{name}: the pack's info is damaged (it is no text); pack again"
-        raise StoreFormatError(msg)
     try:
-        info = json.loads(stored.asstr()[()])
+        info = json.loads(text_bytes(file, "info", name))
     except (ValueError, TypeError, RecursionError, AttributeError) as error:
+        if isinstance(error, StoreFormatError):
+            raise
         msg = f"{name}: the pack's info is damaged ({error}); pack again"
         raise StoreFormatError(msg) from error
     if not isinstance(info, dict):

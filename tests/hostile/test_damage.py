@@ -253,3 +253,14 @@ def test_folders_are_read_and_decoded(image_folder):
     report = verify(image_folder)
     assert (report.ok, report.samples, report.decoded, report.checked) == (True, 21, 21, 0)
     assert report.notes
+
+
+def test_a_damaged_heap_of_hdf5_is_an_error_and_no_endless_loop(tmp_path, make):
+    path = make.write(tmp_path / "x", "hdf5", make.records(3))
+    data = path.read_bytes()
+    heap = data.index(b"GCOL")
+    # libhdf5 2.0 goes round for ever over a heap whose first object is damaged, so it never gets to see it.
+    for at in range(heap, heap + 48):
+        for bit in (0, 4):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+            assert not verify(path, decode=False).ok, (at, bit)
