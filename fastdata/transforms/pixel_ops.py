@@ -6,15 +6,15 @@ numpy lets other threads run meanwhile.
 
 from __future__ import annotations
 
-import math
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
-from fastdata.errors import OptionError
+from fastdata.transforms.erasing import erase
 from fastdata.transforms.hue import shift_hue, turn_hue
+from fastdata.transforms.neighbours import blend, blur, sharpen, store
 from fastdata.transforms.pixel_steps import (
     Adjust,
     AutoContrast,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Draws = Sequence[float]
 
-__all__ = ["adjustments", "apply", "apply_to_floats", "erased_area"]
+__all__ = ["adjustments", "apply", "apply_to_floats"]
 
 _GREYS = np.arange(256, dtype=np.uint8)
 _LEVELS = np.arange(256, dtype=np.float32)
@@ -71,7 +71,7 @@ def apply_to_floats(step: PixelStep, pixels: NDArray[np.float32], u: Draws) -> N
         case Mirror():
             _mirror(step, pixels, u)
         case Erase():
-            _erase(step, pixels, u)
+            erase(step, pixels, u)
         case _:
             raise TypeError(f"{type(step).__name__} is no step for floats")
 
@@ -191,8 +191,8 @@ def _saturation(picture: Picture, factor: float, *, tensor: bool) -> None:
         np.multiply(base, np.float32(1.0 - factor), out=base)
         np.add(work, base, out=work)
     else:
-        _blend(base, work, factor)
-    _store(work, pixels)
+        blend(base, work, factor)
+    store(work, pixels)
 
 
 def _hue(picture: Picture, factor: float, *, tensor: bool) -> None:
@@ -211,89 +211,8 @@ _ADJUST = (_brightness, _contrast, _saturation, _hue)
 def _blend_table(base: float, factor: float) -> Bytes:
     """Return what Image.blend makes of each grey level and a picture of one colour."""
     work = _LEVELS.copy()
-    _blend(np.float32(base), work, factor)
+    blend(np.float32(base), work, factor)
     return np.clip(work, 0, 255, out=work).astype(np.uint8)
-
-
-def _blend(base: Any, work: NDArray[np.float32], factor: float) -> None:  # noqa: ANN401  an array or a number
-    """Make of ``work`` base + factor * (work - base): float32 as in Pillow's Blend.c."""
-    np.subtract(work, base, out=work)
-    np.multiply(work, np.float32(factor), out=work)
-    np.add(work, base, out=work)
-
-
-def _store(work: NDArray[np.float32], pixels: Bytes) -> None:
-    np.clip(work, np.float32(0), np.float32(255), out=work)
-    np.copyto(pixels, work, casting="unsafe")
-
-
-# ---------------------------------------------------------------- neighbours
-
-
-def _sharpen(step: Sharpness, picture: Picture, u: Draws) -> None:  # noqa: ARG001
-    """Pillow's Sharpness: blend with ImageFilter.SMOOTH, (sum of the 8 around + 5 * centre) / 13; edges stay."""
-    pixels = picture.settle()
-    if min(pixels.shape[1:]) < 3:  # noqa: PLR2004  no pixel has all its neighbours
-        return
-    base, work = picture.room.array("base", np.float32), picture.room.array("line", np.float32)
-    for plane in pixels:
-        wide = plane.astype(np.uint16)
-        rows = wide[:, :-2] + wide[:, 1:-1]
-        rows += wide[:, 2:]
-        smooth = rows[:-2] + rows[1:-1]
-        smooth += rows[2:]
-        smooth += wide[1:-1, 1:-1] * np.uint16(4)
-        smooth += np.uint16(6)  # to the nearest: 13 is odd, so there are no halves
-        smooth //= np.uint16(13)
-        np.copyto(base, plane)
-        base[1:-1, 1:-1] = smooth
-        np.copyto(work, plane)
-        _blend(base, work, step.factor)
-        _store(work, plane)
-
-
-def _blur(step: Blur, picture: Picture, u: Draws) -> None:
-    """Convolve rows, then columns, in float32, reflected at the edges, rounded to the nearest even."""
-    kernel, sigma = step.kernel, step.sigma[0] + u[0] * (step.sigma[1] - step.sigma[0])
-    pixels = picture.settle()
-    height, width = pixels.shape[1:]
-    across, down = kernel[0] // 2, kernel[1] // 2
-    if across >= width or down >= height:
-        raise OptionError(
-            f"GaussianBlur: a kernel of {kernel} (width, height) reaches over a picture of {width} x {height}"
-        )
-    for plane in pixels:
-        padded = np.pad(plane, ((down, down), (across, across)), mode="reflect").astype(np.float32)
-        rows = _convolve(padded.T, _gaussian(kernel[0], sigma)).T if across else padded
-        done = _convolve(rows, _gaussian(kernel[1], sigma)) if down else rows
-        np.copyto(plane, np.rint(done), casting="unsafe")
-
-
-def _convolve(pixels: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the sums along the first axis, which gets shorter by ``len(weights) - 1``; the weights are symmetric."""
-    taps = len(weights)
-    count = len(pixels) - taps + 1
-    middle = taps // 2
-    total: NDArray[np.float32] = pixels[middle : middle + count] * weights[middle]
-    part = np.empty_like(total)
-    for at in range(middle):
-        if weights[at] < _NOTHING:
-            continue
-        np.add(pixels[at : at + count], pixels[taps - 1 - at : taps - 1 - at + count], out=part)
-        np.multiply(part, weights[at], out=part)
-        np.add(total, part, out=total)
-    return total
-
-
-# Weights below this move no pixel by more than 255 * 2 * 40 taps of it, 0.002 of a level.
-_NOTHING = 1e-7
-
-
-def _gaussian(taps: int, sigma: float) -> NDArray[np.float32]:
-    at = np.arange(taps) - (taps - 1) * 0.5
-    weights = np.exp(-0.5 * (at / sigma) ** 2)
-    normed: NDArray[np.float32] = (weights / weights.sum()).astype(np.float32)
-    return normed
 
 
 # ---------------------------------------------------------------- histograms
@@ -326,56 +245,19 @@ def _equalised(plane: Bytes) -> Bytes:
     return table
 
 
-# ---------------------------------------------------------------- erasing
-
-
-def erased_area(step: Erase, u: Draws, height: int, width: int) -> tuple[int, int, int, int] | None:
-    """Return top, left, height and width as RandomErasing.get_params chooses them, or None where ten tries fail."""
-    low, high = math.log(step.ratio[0]), math.log(step.ratio[1])
-    for at in range(0, 20, 2):
-        area = height * width * (step.scale[0] + u[at] * (step.scale[1] - step.scale[0]))
-        aspect = math.exp(low + u[at + 1] * (high - low))
-        h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-        if h < height and w < width:
-            return int(u[20] * (height - h + 1)), int(u[21] * (width - w + 1)), h, w
-    return None
-
-
-def _erase(step: Erase, pixels: NDArray[Any], u: Draws) -> None:
-    """Erase a rectangle of ``pixels`` (C, H, W), uint8 or float32, in place."""
-    channels, height, width = pixels.shape
-    area = erased_area(step, u, height, width)
-    if area is None:
-        return
-    top, left, h, w = area
-    where = pixels[:, top : top + h, left : left + w]
-    if step.value is not None:
-        where[...] = _levels_of(np.array(step.value, np.float32), where.dtype)[:channels, None, None]
-        return
-    seed = [int(u[22] * 2**32), int(u[23] * 2**32)]
-    noise = np.random.Generator(np.random.Philox(seed)).standard_normal(where.shape, np.float32)
-    factor, shift = (np.array(each, np.float32)[:channels, None, None] for each in step.noise)
-    where[...] = _levels_of(noise * factor + shift, where.dtype)
-
-
-def _levels_of(values: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return float32, or uint8 as torch casts: the fraction is cut off, negative numbers wrap around."""
-    return values.astype(np.int64).astype(np.uint8) if dtype == np.uint8 else values
-
-
 _ACTIONS: dict[type, Callable[[Any, Picture, Draws], None]] = {
     Adjust: lambda step, picture, _: _ADJUST[step.which](picture, step.factor, tensor=False),
     AutoContrast: lambda _, picture, __: picture.map(np.stack([_stretched(plane) for plane in picture.settle()])),
-    Blur: _blur,
+    Blur: blur,
     Equalize: lambda _, picture, __: picture.map(np.stack([_equalised(plane) for plane in picture.settle()])),
-    Erase: lambda step, picture, u: _erase(step, picture.settle(), u),
+    Erase: lambda step, picture, u: erase(step, picture.settle(), u),
     Grey: _to_grey,
     Invert: lambda _, picture, __: picture.map(255 - _GREYS),
     Jitter: _jitter,
     Mirror: lambda step, picture, u: _mirror(step, picture.planes[: picture.channels], u),
     OneOf: _one_of,
     Posterize: _posterize,
-    Sharpness: _sharpen,
+    Sharpness: sharpen,
     Shear: shear,
     Shift: shift,
     Solarize: _solarize,

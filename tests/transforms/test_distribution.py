@@ -12,7 +12,8 @@ from PIL import Image
 from torchvision import transforms as v1
 
 from fastdata.transforms import compile_transform, draw, plan_geometry
-from fastdata.transforms.pixel_ops import adjustments, erased_area
+from fastdata.transforms.erasing import erased_area
+from fastdata.transforms.pixel_ops import adjustments
 
 COUNT = 20_000
 # Two samples of n and m: D > c * sqrt(1 / n + 1 / m) with probability 2 * exp(-2 * c**2), 5e-5 for c = 2.3 (Smirnov
