@@ -106,8 +106,13 @@ def run(args: argparse.Namespace) -> int:
         options["worker_timeout"] = args.worker_timeout or None
     if args.append or args.field is not None:
         return _append(args, options)
-    with progress_bar(quiet=args.quiet) as progress:
-        report = pack(args.src, args.dst, manifest=args.manifest, progress=progress, **options)
+    try:
+        with progress_bar(quiet=args.quiet) as progress:
+            report = pack(args.src, args.dst, manifest=args.manifest, progress=progress, **options)
+    except KeyboardInterrupt:
+        if args.resume:
+            print("fastdata: finished work is kept; the same command goes on with it", file=sys.stderr)
+        raise
     _print(report, as_json=args.json)
     return 0
 

@@ -165,6 +165,20 @@ def test_ctrl_c_leaves_nothing(many, tmp_path, ending):
     assert [p.name for p in tmp_path.iterdir()] == ["many"]
 
 
+def test_ctrl_c_with_resume_says_how_to_go_on(many, tmp_path):  # C038
+    line = ["pack", many, tmp_path / "out.lmdb", "--resize", "64", "--workers", "2", "--limit", "400", "--resume"]
+    child = start(*line)
+    until_partial(tmp_path, "out.lmdb")
+    os.killpg(child.pid, signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert err == "fastdata: finished work is kept; the same command goes on with it\nfastdata: interrupted\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["many", "out.lmdb.resume"]
+    out, err = start(*line).communicate(timeout=60)
+    assert "of them were finished by the run before" in out
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["many", "out.lmdb"]
+
+
 def test_a_worker_that_is_killed_costs_nothing(many, tmp_path):  # C109's kind: no hang, nobody left behind
     child = start("pack", many, tmp_path / "out.lmdb", "--resize", "64", "--workers", "2", "--limit", "600")
     until_partial(tmp_path, "out.lmdb")
