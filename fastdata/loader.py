@@ -24,6 +24,7 @@ from fastdata.engine.course import Course
 from fastdata.engine.delivery import Delivery
 from fastdata.engine.engine import Engine
 from fastdata.engine.loader_cache import LoaderCache
+from fastdata.engine.memory import available_memory
 from fastdata.engine.reading import leaf_of, source_of
 from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.sampler import EpochSampler
@@ -144,6 +145,7 @@ class FastLoader(DataLoader[Any]):
         self.faults = FaultLog(on_error, budget=max_faults, total=total)
         self._engine: Engine | None = None
         self._streams: Streams | None = None
+        self._cold = True
         self._cache = LoaderCache.asked(cache, cache_bytes, total or 0, shared=rank_and_world()[1] > 1)
         if device is not None:
             checked_device(device)
@@ -353,8 +355,14 @@ class FastLoader(DataLoader[Any]):
         if self._cache is not None:
             source = self._cache.wrap(source, self.dataset, plan.mode, self._decoder_name(), self.num_workers)
         options = RunnerOptions(
-            self.memory_format == torch.channels_last, normalizes, self.verify, threads=max(1, self.num_workers)
+            self.memory_format == torch.channels_last,
+            normalizes,
+            self.verify,
+            threads=max(1, self.num_workers),
+            cold=self._cold,
         )
+        # What was read once lies in memory, unless it does not fit there.
+        self._cold = 0 < available_memory() < getattr(source, "nbytes", 0)
         engine = self._engine_here()
         runner = Runner(source, plan, engine.decoder, ring=engine.ring, faults=self.faults, options=options)
         collate = Collator(

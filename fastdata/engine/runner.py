@@ -38,13 +38,14 @@ __all__ = ["Runner", "RunnerOptions"]
 class RunnerOptions:
     """channels_last: the memory order of the images. as_uint8: leave the cast to the device. verify: check sums.
 
-    threads: how many may share a batch's pixel steps.
+    threads: how many may share a batch's pixel steps. cold: the records may lie on the disk still.
     """
 
     channels_last: bool = False
     as_uint8: bool = False
     verify: bool = False
     threads: int = 1
+    cold: bool = False
 
 
 class Runner:
@@ -111,6 +112,8 @@ class Runner:
             encoded = self._source.fetch(group.indices)
         except StoreError:
             return None
+        if self._options.cold:
+            self._source.will_need(group.indices)  # type: ignore[attr-defined]  a mapped source has it
         if not encoded.width.all() or not encoded.height.all():
             return None
         draws = draw(self._plan, job.seed, job.epoch, group.positions)

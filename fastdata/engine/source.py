@@ -33,7 +33,7 @@ class Source(Keyed, Protocol):
     """Gives encoded images, labels and keys by index; safe for many threads.
 
     A source whose fetch reads nothing (a mapped pack) may say so by an attribute ``mapped = True``: then the samples of
-    several batches are fetched at once.
+    several batches are fetched at once, and ``will_need(indices)`` is called for them where they may lie on the disk.
     """
 
     def __len__(self) -> int:
@@ -60,6 +60,7 @@ class StoreSource:
         """Borrow the store; whoever opened it closes it."""
         self._store = store
         self.mapped = store.mapped
+        self.nbytes = int(store.index.fields["image"].length.sum()) if store.mapped else 0
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -68,6 +69,10 @@ class StoreSource:
     def fetch(self, indices: NDArray[np.int64]) -> Encoded:
         """Return the encoded images, without a copy where the store is mapped."""
         return self._store.fetch(indices)
+
+    def will_need(self, indices: NDArray[np.int64]) -> None:
+        """Tell the kernel that these samples are read soon."""
+        self._store.will_need(indices)
 
     def labels(self, indices: NDArray[np.int64]) -> NDArray[Any] | None:
         """Return a fresh array of the labels, or None."""
@@ -120,6 +125,11 @@ class SubsetSource:
     def __init__(self, source: Source, indices: NDArray[np.int64]) -> None:
         """Borrow both."""
         self._source, self._indices = source, indices
+        self.mapped = getattr(source, "mapped", False)
+
+    def will_need(self, indices: NDArray[np.int64]) -> None:
+        """Tell the kernel that these samples are read soon."""
+        self._source.will_need(self._indices[indices])  # type: ignore[attr-defined]  a mapped source has it
 
     def __len__(self) -> int:
         """Return the number of samples."""

@@ -125,6 +125,11 @@ class Store:
             length = np.fromiter(map(len, views), np.int64, len(views))
         return Encoded(address, length, column.codec[indices], index.width[indices], index.height[indices], views, keep)
 
+    def will_need(self, indices: NDArray[np.int64], field: str = "image") -> None:
+        """Tell the kernel that these samples are read soon, where the store is mapped; return at once."""
+        if isinstance(self._reader, MapReader):
+            self._reader.will_need(self.spans(indices, field))
+
     def extras(self, i: int) -> dict[str, Any]:
         """Return what else the source said of sample ``i``."""
         if self._extras is not None:
