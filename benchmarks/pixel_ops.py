@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _COUNT = 16
-_SECONDS = 0.6
+_SECONDS = 0.4
 
 
 def steps() -> dict[str, Any]:
