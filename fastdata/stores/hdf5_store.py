@@ -88,7 +88,9 @@ def _read_pack(file: Any, name: str) -> Contents:  # noqa: ANN401  h5py has no t
     arrays |= _field(pack, "image", "", blocks)
     for field in names_of(file, "fields", name):
         arrays |= _field(pack, field, f"fields/{field}/", blocks)
-    return Contents(name, "hdf5", [name], Index.from_arrays(arrays, name), _info(file, name))
+    index = Index.from_arrays(arrays, name)
+    pack.release()
+    return Contents(name, "hdf5", [name], index, _info(file, name))
 
 
 class _Opened:
@@ -103,6 +105,11 @@ class _Opened:
     def span(self, path: str) -> Span:
         """Return where a dataset lies."""
         return contiguous_span(self.file, path, self.name, self.size)
+
+    def release(self) -> None:
+        """Tell the system that the pages touched so far need not stay in this process (they come back when touched)."""
+        if hasattr(mmap, "MADV_DONTNEED"):  # Linux
+            self._data.madvise(mmap.MADV_DONTNEED)
 
     def column(self, path: str) -> NDArray[Any]:
         """Return a column: a view of the mapped file, a copy where it is not aligned to its items."""
