@@ -49,19 +49,51 @@ def _machine(report: dict[str, Any]) -> str:
 
 
 def _numbers() -> str:
-    load = _read("load")
-    setting, pack = load["setting"], load["pack"]
-    rows = [
-        [row["loader"], f"{row['images_per_second']:.0f}", f"{row['ratio_to_torchvision']:.2f}"]
-        for row in sorted(load["rows"], key=lambda row: -row["images_per_second"])
-    ]
+    loaders, load, pack = _read("loaders"), _read("load"), _read("pack")
+    setting = loaders["setting"]
     text = (
-        f"{_machine(load)}; {pack['samples']} photographs, shorter side 256, JPEG q90; RandomResizedCrop"
+        f"{_machine(loaders)}; {setting['images']} photographs, shorter side 256, JPEG q90; RandomResizedCrop"
         f"({setting['size']}) + flip, uint8 batches of {setting['batch_size']}, {setting['workers']} workers each, "
-        f"warm cache; medians of {setting['rounds']} interleaved rounds. Absolute numbers are this machine's; quote "
-        "ratios.\n\n"
+        f"warm cache; medians of {setting['rounds']} interleaved rounds (`benchmarks/loaders.py`). Absolute numbers are "
+        "this machine's; quote ratios.\n\n"
     )
-    return text + _table(["loader", "images/s", "x torchvision"], rows) + "\n"
+    text += _loader_table(loaders, "train") + "\n"
+    others = [
+        ("float", "the same, float32 normalised on the CPU"),
+        ("evaluate", "centre crop, uint8"),
+        ("original", "the photographs as they are, not resized, RandomResizedCrop + flip"),
+    ]
+    rows = []
+    for table, words in others:
+        for row in _measured(loaders, table):
+            if row["loader"].startswith("fastdata"):
+                rows.append([words, row["loader"], *_rates(row)])
+    text += _table(["other work", "loader", "images/s", "x torchvision"], rows) + "\n"
+    best = {row["loader"]: row["ratio_to_torchvision"] for row in load["rows"]}
+    text += (
+        f"`fastdata bench load` on the same pack: {best['fastdata']:.2f} x torchvision, webdataset "
+        f"{best['webdataset']:.2f} x. `fastdata pack --resize 256` (`benchmarks/pack.py`): two workers give "
+        f"{pack['workers_2_over_workers_1']:.2f} x one worker and "
+        f"{pack['workers_2_over_pillow_loop']:.2f} x a plain Pillow loop in one process.\n"
+    )
+    return text
+
+
+def _measured(report: dict[str, Any], table: str) -> list[dict[str, Any]]:
+    rows = [row for row in report["rows"] if row["table"] == table and row["status"] == "measured"]
+    return sorted(rows, key=lambda row: -row["images_per_second"])
+
+
+def _rates(row: dict[str, Any]) -> list[str]:
+    return [f"{row['images_per_second']:.0f}", f"{row['ratio_to_torchvision']:.2f}"]
+
+
+def _loader_table(report: dict[str, Any], table: str) -> str:
+    rows = [
+        [row["loader"], *_rates(row), f"{row['first_batch_seconds']:.2f}", f"{row['private_megabytes']}"]
+        for row in _measured(report, table)
+    ]
+    return _table(["loader", "images/s", "x torchvision", "first batch, s", "private MB"], rows)
 
 
 def _decoders() -> str:
