@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastdata.converters.salvage import Problem, open_for_saving
-from fastdata.converters.verifying import judged, pack_problems, row_problems
+from fastdata.converters.verifying import judged, row_problems
+from fastdata.converters.whole_files import pack_problems
 from fastdata.converters.writers import WriterOptions, open_writer
 from fastdata.errors import NothingPackedError, OptionError, PackError
 
