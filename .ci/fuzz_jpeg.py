@@ -56,6 +56,19 @@ def damage(rng: np.random.Generator, blobs: list[bytes]) -> bytes:
     return bytes(data)
 
 
+def transcode(data: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
+    """Decode whole, and give restart markers: what both take has the same pixels in both."""
+    status, _ = _native.decode_whole(data, pixels)
+    rows = int(rng.integers(0, 3))
+    given, message, made = _native.transcode(data, rows, 0 if rows else int(rng.integers(1, 20)), 4_000_000)
+    assert (given == 0) == bool(made)
+    assert given == 0 or message
+    if given == status == 0:
+        again = np.zeros_like(pixels)
+        assert _native.decode_whole(np.frombuffer(made, np.uint8), again)[0] == 0
+        assert np.array_equal(pixels, again)
+
+
 def run(seconds: float, seed: int) -> int:
     """Return how many damaged images were decoded."""
     rng = np.random.default_rng(seed)
@@ -83,7 +96,7 @@ def run(seconds: float, seed: int) -> int:
         )  # fmt: skip
         assert all(0 < status < 7 and message for _, status, message in failed), failed  # noqa: PLR2004  image_job.hpp
         for data, (w, h) in zip(batch[:8], sizes, strict=False):
-            _native.decode_whole(data, np.zeros((h, w, 3), np.uint8))
+            transcode(data, np.zeros((h, w, 3), np.uint8), rng)
         done += n
     pool.close()
     return done
