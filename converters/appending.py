@@ -13,10 +13,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from fastdata.converters.options import PackOptions
-from fastdata.converters.packing import packed_rows
 from fastdata.converters.report import Skipped, write_report
 from fastdata.converters.sources import open_source, order_of
 from fastdata.converters.statistics import ChannelSums
+from fastdata.converters.working import packed_rows
 from fastdata.converters.writers import WriterOptions, open_writer
 from fastdata.errors import NothingPackedError, OptionError, StoreFormatError, TooManySkippedError
 from fastdata.stores.opener import open_store

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from concurrent.futures import BrokenExecutor, Executor, Future
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastdata.converters.content import ContentHash
 from fastdata.converters.encoding import encoder_name
 from fastdata.converters.options import PackOptions
-from fastdata.converters.pool import WorkerDiedError, WorkerPool
+from fastdata.converters.pool import WorkerPool
 from fastdata.converters.report import PackReport, Skipped, write_report
 from fastdata.converters.restarts import check_restarts
-from fastdata.converters.sources import Row, Source, open_source, order_of
+from fastdata.converters.sources import Source, open_source, order_of
 from fastdata.converters.spool import Spool, remove_spool
 from fastdata.converters.statistics import ChannelSums
-from fastdata.converters.work import Packed, pack_rows
+from fastdata.converters.working import IN_FLIGHT, Ending, Work, results_of
 from fastdata.converters.writers import WriterOptions, is_finished, open_writer
 from fastdata.engine.cores import usable_cores
 from fastdata.errors import NothingPackedError, OptionError, PackError, TooManySkippedError
@@ -29,14 +27,14 @@ from fastdata.stores.tar_names import ShardPattern, shard_pattern
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
 
+    from fastdata.converters.work import Packed
     from fastdata.types import Writer
 
-__all__ = ["Progress", "pack", "packed_rows"]
+__all__ = ["Progress", "pack"]
 
-_RANGE = 2  # rows of one task: small, so that the images in flight stay few and workers end together
-_IN_FLIGHT = 4  # images per worker between being read and being written
 _LATE_MARGIN = 100  # skipped samples beyond max_errors after which going on is pointless
 
 
@@ -81,7 +79,7 @@ def pack(
         order = order_of(len(source), chosen)
         workers = min(chosen.workers or usable_cores(), max(1, len(order)))
         if executor is None and workers > 1:
-            executor = stack.enter_context(_Ending(WorkerPool(workers, chosen.worker_timeout)))
+            executor = stack.enter_context(Ending(WorkerPool(workers, chosen.worker_timeout)))
         overwrite = chosen.overwrite or (chosen.resume and not is_finished(name))
         spool = None
         if chosen.resume and (overwrite or not is_finished(name)):
@@ -91,22 +89,13 @@ def pack(
         stack.callback(writer.abort)
         run = _Run(name, source, chosen, workers, progress)
         rows = (source.row(int(k)) for k in order)
-        report = run.through(_results(rows, _Work(executor, chosen, spool), workers * _IN_FLIGHT), writer, len(order))
+        report = run.through(results_of(rows, Work(executor, chosen, spool), workers * IN_FLIGHT), writer, len(order))
         if spool is not None:
             report = replace(report, resumed=spool.taken)
             spool.close()
         if spool is not None or chosen.overwrite:
             remove_spool(name)
         return report
-
-
-def packed_rows(rows: Sequence[Row], options: PackOptions, total: int) -> Iterator[Packed | Skipped]:
-    """Yield what becomes of rows, in order, by as many workers as the options say."""
-    check_restarts(options)
-    workers = min(options.workers or usable_cores(), max(1, total))
-    with ExitStack() as stack:
-        pool = stack.enter_context(_Ending(WorkerPool(workers, options.worker_timeout))) if workers > 1 else None
-        yield from _results(iter(rows), _Work(pool, options, None), workers * _IN_FLIGHT)
 
 
 def _writer_options(options: PackOptions, samples: int, *, overwrite: bool) -> WriterOptions:
@@ -151,114 +140,6 @@ def _refuse_further_pictures(source: Source, options: PackOptions) -> None:
 
 def _is_shard(pattern: ShardPattern, name: str) -> bool:
     return name.startswith(pattern.prefix) and name.removeprefix(pattern.prefix).removesuffix(pattern.suffix).isdigit()
-
-
-class _Ending:
-    """Ends a pool of ours: after its work where all went well, at once where not."""
-
-    def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
-
-    def __enter__(self) -> WorkerPool:
-        return self._pool
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=kind is not None)
-
-
-def _results(rows: Iterator[Row], work: _Work, in_flight: int) -> Iterator[Packed | Skipped]:
-    """Yield what became of each sample, in order; at most ``in_flight`` images exist at a time."""
-    waiting: deque[_Pending] = deque()
-    try:
-        while some := list(islice(rows, _RANGE)):
-            waiting.append(work.begin(some))
-            if work.executor is None or len(waiting) * _RANGE >= in_flight:
-                yield from waiting.popleft().results()
-        while waiting:
-            yield from waiting.popleft().results()
-    finally:
-        for pending in waiting:
-            pending.cancel()
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Who packs (None: this process), how, and what an earlier run has finished."""
-
-    executor: Executor | None
-    options: PackOptions
-    spool: Spool | None
-
-    def begin(self, rows: list[Row]) -> _Pending:
-        """Start the work on rows that nobody has finished yet."""
-        known = [None if self.spool is None else self.spool.take(row) for row in rows]
-        missing = [row for row, packed in zip(rows, known, strict=True) if packed is None]
-        future = self.submit(missing) if missing and self.executor is not None else None
-        return _Pending(self, known, missing, future)
-
-    def submit(self, rows: list[Row]) -> Future[list[Packed | Skipped]]:
-        assert self.executor is not None
-        try:
-            return self.executor.submit(pack_rows, rows, self.options)
-        except BrokenExecutor as error:
-            raise _crash(error, rows) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """Rows at work: those that are known already, and a future of the others (None: they are packed when asked for)."""
-
-    work: _Work
-    known: list[Packed | None]
-    missing: list[Row]
-    future: Future[list[Packed | Skipped]] | None
-
-    def results(self) -> Iterator[Packed | Skipped]:
-        """Yield what became of the rows, in order."""
-        made = iter(self._made() if self.missing else ())
-        for packed in self.known:
-            yield packed if packed is not None else next(made)
-
-    def cancel(self) -> None:
-        """Let it be, where it has not begun."""
-        if self.future is not None:
-            self.future.cancel()
-
-    def _made(self) -> list[Packed | Skipped]:
-        if self.future is None:
-            made = pack_rows(self.missing, self.work.options)
-        else:
-            made = _answer(self.future, self.missing, self.work)
-        if self.work.spool is not None:
-            for row, result in zip(self.missing, made, strict=True):
-                if isinstance(result, Packed):
-                    self.work.spool.keep(row, result)
-        return made
-
-
-def _answer(future: Future[list[Packed | Skipped]], rows: list[Row], work: _Work) -> list[Packed | Skipped]:
-    try:
-        return future.result()
-    except WorkerDiedError:
-        return [_alone(row, work) for row in rows]
-    except BrokenExecutor as error:
-        raise _crash(error, rows) from error
-
-
-def _alone(row: Row, work: _Work) -> Packed | Skipped:
-    """Pack one row of a range whose worker died: a killed worker costs nothing, a file that kills costs itself."""
-    try:
-        return work.submit([row]).result()[0]
-    except WorkerDiedError as error:
-        return Skipped(row.values[0].path, row.key, f"{type(error).__name__}: {error}, twice; this file is the cause")
-
-
-def _crash(error: BrokenExecutor, rows: list[Row]) -> PackError:
-    names = ", ".join(row.values[0].path for row in rows)
-    return PackError(
-        f"{error}; it was at work on or near {names}. A file that crashes its decoder, or too little memory, does "
-        "that: try again with workers=1 (--workers 1) to see which, and leave that file out"
-    )
 
 
 class _Run:
