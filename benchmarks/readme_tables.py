@@ -54,8 +54,8 @@ def _numbers() -> str:
     text = (
         f"{_machine(loaders)}; {setting['images']} photographs, shorter side 256, JPEG q90; RandomResizedCrop"
         f"({setting['size']}) + flip, uint8 batches of {setting['batch_size']}, {setting['workers']} workers each, "
-        f"warm cache; medians of {setting['rounds']} interleaved rounds (`benchmarks/loaders.py`). Absolute numbers are "
-        "this machine's; quote ratios.\n\n"
+        f"warm cache; medians of {setting['rounds']} interleaved rounds (`benchmarks/loaders.py`). Absolute numbers "
+        "are this machine's; quote ratios.\n\n"
     )
     text += _loader_table(loaders, "train") + "\n"
     others = [
@@ -63,11 +63,12 @@ def _numbers() -> str:
         ("evaluate", "centre crop, uint8"),
         ("original", "the photographs as they are, not resized, RandomResizedCrop + flip"),
     ]
-    rows = []
-    for table, words in others:
-        for row in _measured(loaders, table):
-            if row["loader"].startswith("fastdata"):
-                rows.append([words, row["loader"], *_rates(row)])
+    rows = [
+        [words, row["loader"], *_rates(row)]
+        for table, words in others
+        for row in _measured(loaders, table)
+        if row["loader"].startswith("fastdata")
+    ]
     text += _table(["other work", "loader", "images/s", "x torchvision"], rows) + "\n"
     best = {row["loader"]: row["ratio_to_torchvision"] for row in load["rows"]}
     text += (
