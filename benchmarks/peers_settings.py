@@ -55,7 +55,7 @@ class Images:
 
 def torch_transform(settings: Settings) -> Any:  # noqa: ANN401  torchvision has no types
     """Return torchvision's pipeline of PIL pictures for the task."""
-    from torchvision import transforms as T  # noqa: N812  the field's name for it
+    from torchvision import transforms as T
 
     if settings.task == "evaluate":
         return T.Compose([T.Resize(256), T.CenterCrop(settings.size), T.PILToTensor()])
