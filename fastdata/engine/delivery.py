@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fastdata.engine.batches import BatchInfo
-    from fastdata.engine.course import Progress
+    from fastdata.engine.resume import Progress
 
 __all__ = ["Delivery"]
 

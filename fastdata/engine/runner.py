@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fastdata.engine.batches import Job
     from fastdata.engine.groups import Group
     from fastdata.engine.slots import SlotRing
-    from fastdata.engine.source import Source
+    from fastdata.engine.source import MappedSource, Source
     from fastdata.faults import FaultLog
     from fastdata.transforms.plan import Plan
     from fastdata.types import BatchDecoder, Geometry
@@ -113,7 +113,7 @@ class Runner:
         except StoreError:
             return None
         if self._options.cold:
-            self._source.will_need(group.indices)  # type: ignore[attr-defined]  a mapped source has it
+            cast("MappedSource", self._source).will_need(group.indices)
         if not encoded.width.all() or not encoded.height.all():
             return None
         draws = draw(self._plan, job.seed, job.epoch, group.positions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from fastdata.stores.store import Store
 
-__all__ = ["ConcatSource", "FileSource", "Keyed", "NumberSource", "Source", "StoreSource", "SubsetSource"]
+__all__ = [
+    "ConcatSource",
+    "FileSource",
+    "Keyed",
+    "MappedSource",
+    "NumberSource",
+    "Source",
+    "StoreSource",
+    "SubsetSource",
+]
 
 
 class Keyed(Protocol):
@@ -50,6 +59,14 @@ class Source(Keyed, Protocol):
 
     def check(self, index: int) -> None:
         """Raise ChecksumError if the bytes of a sample are not those that were packed."""
+        ...
+
+
+class MappedSource(Source, Protocol):
+    """A source whose fetch reads nothing: its bytes are the pages of mapped files."""
+
+    def will_need(self, indices: NDArray[np.int64]) -> None:
+        """Tell the kernel that these samples are read soon."""
         ...
 
 
@@ -129,7 +146,7 @@ class SubsetSource:
 
     def will_need(self, indices: NDArray[np.int64]) -> None:
         """Tell the kernel that these samples are read soon."""
-        self._source.will_need(self._indices[indices])  # type: ignore[attr-defined]  a mapped source has it
+        cast("MappedSource", self._source).will_need(self._indices[indices])
 
     def __len__(self) -> int:
         """Return the number of samples."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -118,7 +118,7 @@ class MapReader:
         if not hasattr(mmap, "MADV_WILLNEED"):  # only Linux and BSD have it
             return
         for part, offset, length in zip(*(column.tolist() for column in spans), strict=True):
-            mapping = self._part(part).base
+            mapping: Any = self._part(part).base
             if length > 0 and isinstance(mapping, mmap.mmap):
                 start = offset // mmap.PAGESIZE * mmap.PAGESIZE
                 mapping.madvise(mmap.MADV_WILLNEED, start, offset + length - start)
