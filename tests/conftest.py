@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import shutil
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from PIL import Image
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
 
 
 def _shared_folder() -> Path:
@@ -76,6 +84,16 @@ def _picture(number: int, size: tuple[int, int]) -> Image.Image:
     pixels = np.stack([x * 200 / width, y * 200 / height, (x + y) * 100 / (width + height)], axis=2)
     pixels += rng.integers(0, 56, 3) + rng.normal(0, 3, (height, width, 3))
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+@pytest.fixture
+def spawnable(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The test's own module under a name that a spawned process can import: what it unpickles it must find."""
+    name = f"spawned_{request.module.__name__.rpartition('.')[2]}"
+    shutil.copy(request.module.__file__, tmp_path / f"{name}.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module(name)
+    sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="session")

@@ -215,8 +215,8 @@ def test_a_data_set_that_gives_its_own_memory_and_changes_it_later():
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_workers_share_it(method):
-    plain = Counting()
+def test_workers_share_it(method, spawnable):
+    plain = spawnable.Counting()
     data = fastdata.cached(plain, ROOMY)
     epochs, workers = (3, 2) if method == "fork" else (1, 1)  # a spawned worker imports torch for seconds
     for epoch in range(epochs):

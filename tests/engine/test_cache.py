@@ -208,8 +208,8 @@ def _child(loader, queue):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_children_share_what_their_parent_has_and_add_to_it(method, packs, image_folder):
-    loader = _made("lmdb", packs, image_folder, cache="decoded", cache_bytes=ROOMY, drop_last=True)
+def test_children_share_what_their_parent_has_and_add_to_it(method, packs, image_folder, spawnable):
+    loader = spawnable._made("lmdb", packs, image_folder, cache="decoded", cache_bytes=ROOMY, drop_last=True)
     half = iter(loader)
     next(half)
     del half
@@ -218,7 +218,7 @@ def test_children_share_what_their_parent_has_and_add_to_it(method, packs, image
     assert 0 < had <= 21
     context = multiprocessing.get_context(method)
     queue = context.Queue()
-    child = context.Process(target=_child, args=(loader, queue))
+    child = context.Process(target=spawnable._child, args=(loader, queue))
     child.start()
     total, hits = queue.get(timeout=60)
     child.join()
