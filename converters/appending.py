@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import fastdata
 from fastdata.converters.options import PackOptions
 from fastdata.converters.report import Skipped, write_report
 from fastdata.converters.sources import open_source, order_of
@@ -148,7 +148,7 @@ class _Rows:
             "class_to_idx": {name: number for number, name in enumerate(self.classes)},
             "skipped": int(info.get("skipped", 0)) + len(self.skipped),
             "options": self._options.facts(),
-            "made_by": f"fastdata {version('fastdata-loader')}",
+            "made_by": f"fastdata {fastdata.__version__}",
             "appended": [*info.get("appended", ()), self.added],
         }
         if sums is not None:

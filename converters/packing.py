@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastdata
 from fastdata.converters.content import ContentHash
 from fastdata.converters.encoding import encoder_name
 from fastdata.converters.options import PackOptions
@@ -106,7 +106,7 @@ def _depends_on(options: PackOptions) -> dict[str, Any]:
     """Return what a finished sample depends on beside its source; not its place in the pack."""
     places = {"shuffle", "seed", "limit", "subdir", "shard_size", "shards"}
     facts = {name: value for name, value in options.facts().items() if name not in places}
-    return {**facts, "encoder": encoder_name(options), "version": version("fastdata-loader")}
+    return {**facts, "encoder": encoder_name(options), "version": fastdata.__version__}
 
 
 def _options(given: dict[str, Any]) -> PackOptions:
@@ -222,7 +222,7 @@ class _Run:
             "skipped": len(self._skipped),
             "options": self._options.facts(),
             "encoder": encoder_name(self._options),
-            "made_by": f"fastdata {version('fastdata-loader')}",
+            "made_by": f"fastdata {fastdata.__version__}",
         }
 
     def _report(self) -> PackReport:

@@ -273,7 +273,14 @@ class FastLoader(DataLoader[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what lives in this process only."""
-        return {**self.__dict__, "_engine": None, "_streams": None, "last": None}
+        # torch pickles a memory format as a name in whichever module is found to have imported torch first.
+        name = str(self.memory_format).removeprefix("torch.")
+        return {**self.__dict__, "_engine": None, "_streams": None, "last": None, "memory_format": name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the memory format by its name."""
+        self.__dict__.update(state)
+        self.__dict__["memory_format"] = getattr(torch, state["memory_format"])
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more worker processes than cores, as DataLoader does, where there will be any."""

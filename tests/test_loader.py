@@ -362,10 +362,15 @@ def test_a_forked_child_can_use_the_loader(packs):  # C052
     os.waitpid(pid, 0)
 
 
-def test_a_loader_can_be_pickled(packs):
-    loader = FastLoader(packs["lmdb"], 4, transform=FLOAT, num_workers=2)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_loader_can_be_pickled(packs, memory_format):
+    loader = FastLoader(packs["lmdb"], 4, transform=FLOAT, num_workers=2, memory_format=memory_format)
     wanted = _epoch(loader)[0]
-    assert torch.equal(_epoch(pickle.loads(pickle.dumps(loader)))[0], wanted)
+    data = pickle.dumps(loader)
+    assert __name__.encode() not in data  # the pickle can be read where this module is not
+    again = pickle.loads(data)
+    assert again.memory_format is memory_format
+    assert torch.equal(_epoch(again)[0], wanted)
 
 
 @pytest.mark.parametrize(
