@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fastdata.errors import OptionError, SampleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Fault", "FaultLog", "OnError"]
 
@@ -52,6 +55,14 @@ class FaultLog:
     def __len__(self) -> int:
         """Return the number of samples that failed."""
         return len(self._faults)
+
+    def __iter__(self) -> Iterator[Fault]:
+        """Iterate over the samples that failed."""
+        return iter(self.faults)
+
+    def __repr__(self) -> str:
+        """Return the summary."""
+        return f"FaultLog({self.summary()})"
 
     @property
     def faults(self) -> tuple[Fault, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import numbers
 import os
 from collections import deque
 from functools import partial
@@ -113,6 +114,7 @@ class FastLoader(DataLoader[Any]):
         decode smaller what is shrunk, and upsample colours plainly. engine: False takes DataLoader's own way always,
         True raises where the engine cannot serve.
         """
+        _check(transform, memory_format, seed)
         packed = isinstance(dataset, (str, os.PathLike, Store))
         if packed:
             dataset = PackedDataset(dataset, transform, target_transform, decoder, io)
@@ -422,6 +424,23 @@ class FastLoader(DataLoader[Any]):
 
     def _base_seed(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+
+
+def _check(transform: object, memory_format: object, seed: object) -> None:
+    """Raise OptionError for what would be taken in silence, or fail far from here."""
+    if transform is not None and (isinstance(transform, type) or not (callable(transform) or _steps(transform))):
+        msg = f"transform={transform!r}: expected a transform (an instance, not its class) or a list of them"
+        raise OptionError(msg)
+    if memory_format not in {torch.contiguous_format, torch.channels_last}:
+        msg = f"memory_format={memory_format!r}: expected torch.contiguous_format or torch.channels_last"
+        raise OptionError(msg)
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, numbers.Integral)):
+        msg = f"seed={seed!r}: expected a whole number, or None for torch's generator"
+        raise OptionError(msg)
+
+
+def _steps(transform: object) -> bool:
+    return isinstance(transform, (list, tuple))
 
 
 def _read_leaf(dataset: Any) -> Source | str:  # noqa: ANN401

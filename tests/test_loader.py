@@ -292,7 +292,7 @@ def test_a_bad_sample_is_skipped_or_replaced_and_counted(damaged):
     sizes, keys = zip(*[(len(labels), list(loader.last.keys)) for _, labels in loader], strict=True)
     assert sizes == (4, 3, 4, 4, 4, 1)
     assert "ant/ant5" not in [key for batch in keys for key in batch]
-    assert [fault.key for fault in loader.faults.faults] == ["ant/ant5"]
+    assert [fault.key for fault in loader.faults] == ["ant/ant5"]
     assert "1 sample skipped" in loader.faults.summary()
     loader = FastLoader(damaged, 4, transform=FLOAT, num_workers=2, on_error="replace")
     batches = [(images.clone(), loader.last.valid.tolist(), loader.last.indices.tolist()) for images, _ in loader]
@@ -389,6 +389,15 @@ def test_the_same_mistakes_give_the_same_errors(packs, image_folder, wrong):
         with pytest.raises(type(theirs.value)) as ours:
             FastLoader(first, **wrong)
         assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"transform": 5}, {"transform": T.ToTensor}, {"memory_format": "channels_last"}, {"seed": 1.5}, {"seed": "a"}],
+)
+def test_what_would_be_taken_in_silence_is_refused(packs, wrong):
+    with pytest.raises(OptionError, match=next(iter(wrong))):
+        FastLoader(packs["lmdb"], **wrong)
 
 
 def test_a_transform_for_a_dataset_is_refused(image_folder):

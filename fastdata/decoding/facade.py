@@ -104,7 +104,13 @@ def decode(
     (BackendMissingError); "auto" takes the first that is there. A picture of more than ``max_pixels`` (None: no limit)
     is refused before any of it is decoded.
     """
-    return decoder(backend, max_pixels=max_pixels)(data, mode)
+    try:
+        # Items of other buffers are no Python ints: a numpy array's would overflow in the arithmetic of headers.
+        view = data if isinstance(data, bytes) else memoryview(data).cast("B")
+    except TypeError as error:
+        msg = f"decode takes the bytes of an image file, not {type(data).__name__}; for a path: Path(path).read_bytes()"
+        raise OptionError(msg) from error
+    return decoder(backend, max_pixels=max_pixels)(view, mode)
 
 
 def decoder(name: str = "auto", *, max_pixels: int | None = TORCHVISION_PIXELS.max_pixels) -> Decoder:

@@ -127,3 +127,14 @@ def test_importing_is_light():
     code = "import sys, fastdata; fastdata.decode; print(sorted({'torch', 'cv2', 'h5py', 'PIL'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("backend", ["auto", "pillow", "native"])
+def test_any_buffer_of_bytes_is_decoded_and_nothing_else(backend, make_photo, encode):
+    data = encode(make_photo(57, 33), "JPEG")
+    wanted = decode(data, backend)
+    for other in (np.frombuffer(data, np.uint8), bytearray(data), memoryview(data)):
+        assert np.array_equal(decode(other, backend), wanted)
+    for wrong in ("x.jpg", 7, None, np.frombuffer(data, np.uint8)[::2]):
+        with pytest.raises(OptionError, match="bytes of an image file"):
+            decode(wrong, backend)
