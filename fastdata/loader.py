@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import numbers
 import os
 from collections import deque
 from functools import partial
@@ -17,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from fastdata.dataset import PackedDataset, rank_and_world
 from fastdata.decoding.facade import backend_in_use, batch_decoder
 from fastdata.device_ops import Normalizer
+from fastdata.engine.arguments import check_arguments
 from fastdata.engine.batches import BatchInfo, Keys
 from fastdata.engine.choice import Choice, choose, plain_image_folder
 from fastdata.engine.collate import Collator
@@ -59,7 +59,7 @@ class FastLoader(DataLoader[Any]):
     Where the data set is a pack, a PackedDataset or torchvision's ImageFolder, and every step of its transform is
     known, ``num_workers`` threads decode straight into the memory of the batch; else everything is DataLoader's.
     ``explain()`` says which, and why. Batches are (images, labels): images (n, C, H, W), uint8, or float32 where the
-    transform ends in ToTensor or Normalize; labels (n,) int64, or as the pack has them; only (images,) where it has
+    transform ends in ToTensor or Normalize; labels (n,) int64, or as the pack has them; only [images] where it has
     none. A batch's memory is the caller's as long as anything refers to it. ``last`` tells keys, indices and valid
     entries of the batch delivered last.
     """
@@ -114,7 +114,7 @@ class FastLoader(DataLoader[Any]):
         decode smaller what is shrunk, and upsample colours plainly. engine: False takes DataLoader's own way always,
         True raises where the engine cannot serve.
         """
-        _check(transform, memory_format, seed)
+        check_arguments(transform, memory_format, seed)
         packed = isinstance(dataset, (str, os.PathLike, Store))
         if packed:
             dataset = PackedDataset(dataset, transform, target_transform, decoder, io)
@@ -424,23 +424,6 @@ class FastLoader(DataLoader[Any]):
 
     def _base_seed(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
-
-
-def _check(transform: object, memory_format: object, seed: object) -> None:
-    """Raise OptionError for what would be taken in silence, or fail far from here."""
-    if transform is not None and (isinstance(transform, type) or not (callable(transform) or _steps(transform))):
-        msg = f"transform={transform!r}: expected a transform (an instance, not its class) or a list of them"
-        raise OptionError(msg)
-    if memory_format not in {torch.contiguous_format, torch.channels_last}:
-        msg = f"memory_format={memory_format!r}: expected torch.contiguous_format or torch.channels_last"
-        raise OptionError(msg)
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, numbers.Integral)):
-        msg = f"seed={seed!r}: expected a whole number, or None for torch's generator"
-        raise OptionError(msg)
-
-
-def _steps(transform: object) -> bool:
-    return isinstance(transform, (list, tuple))
 
 
 def _read_leaf(dataset: Any) -> Source | str:  # noqa: ANN401
