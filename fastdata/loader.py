@@ -24,6 +24,7 @@ from fastdata.engine.cores import usable_cores
 from fastdata.engine.course import Course
 from fastdata.engine.delivery import Delivery
 from fastdata.engine.engine import Engine
+from fastdata.engine.explaining import Facts, explain_engine, explain_workers
 from fastdata.engine.loader_cache import LoaderCache
 from fastdata.engine.memory import available_memory
 from fastdata.engine.reading import leaf_of, source_of
@@ -234,36 +235,21 @@ class FastLoader(DataLoader[Any]):
     def explain(self) -> str:
         """Return which way the next epoch takes and why, with the steps that were understood, as lines of text."""
         choice = self._choose()
+        facts = Facts(
+            workers=self.num_workers,
+            why=choice.why,
+            seed=self.seed,
+            copied_to="" if self.device is None else str(self.device),
+            on_cuda=self._on_device(),
+            fast=self.fidelity == "fast",
+            cache="" if self._cache is None else self._cache.explain(),
+            collates=not self._default_collate(),
+            target_transform=self._target_transform() is not None,
+            worker_init=self.worker_init_fn is not None,
+        )
         if choice.plan is None:
-            lines = [f"DataLoader's own way, {self.num_workers} worker processes: {choice.why}"]
-            if self.seed is not None and not isinstance(self.dataset, IterableDataset):
-                lines.append(
-                    f"randomness: seed {self.seed}, for the generators of torch, numpy and random at each sample"
-                )
-            if self.device is not None:
-                lines.append(f"batches are copied to {self.device} as they are")
-            return "\n".join(lines)
-        plan, used = choice.plan, backend_in_use(self._decoder_name())
-        lines = [
-            f"threaded engine, {max(1, self.num_workers)} decoding threads, decoder {used}: {choice.why}",
-            *(f"  {step}" for step in plan.description),
-            f"randomness: seed {self.seed}"
-            if self.seed is not None
-            else "randomness: torch's generator (order as DataLoader's for a Dataset; crops equal in distribution)",
-        ]
-        if self.fidelity == "fast":
-            lines.append("fidelity fast: what is shrunk is decoded smaller, colours are upsampled plainly")
-        if self._cache is not None:
-            lines.append(self._cache.explain())
-        if self._on_device() and not plan.finish:
-            lines.append(f"uint8 is copied to {self.device}; cast and normalise happen there")
-        if not self._default_collate():
-            lines.append("collate_fn gets a list of (image view, label) and runs in the consumer's thread")
-        if self.target_transform is not None or getattr(leaf_of(self.dataset), "target_transform", None) is not None:
-            lines.append("target_transform runs in the consumer's thread")
-        if self.worker_init_fn is not None:
-            lines.append("worker_init_fn is not called: the engine has no worker processes")
-        return "\n".join(lines)
+            return explain_workers(facts, map_style=not isinstance(self.dataset, IterableDataset))
+        return explain_engine(facts, choice.plan, backend_in_use(self._decoder_name()))
 
     def close(self) -> None:
         """Stop the engine's threads and free the cache; the next ``iter`` starts again. May be called twice."""
@@ -328,6 +314,10 @@ class FastLoader(DataLoader[Any]):
             return Choice(None, None, source)
         return choose(source, getattr(leaf_of(self.dataset), "transform", None), "", collates_pil=self._packed)
 
+    def _target_transform(self) -> Callable[[Any], Any] | None:
+        """Return the data set's own, which for a path is the loader's."""
+        return getattr(leaf_of(self.dataset), "target_transform", None)
+
     def _default_collate(self) -> bool:
         return self.collate_fn is default_collate
 
@@ -374,9 +364,7 @@ class FastLoader(DataLoader[Any]):
         self._cold = 0 < available_memory() < getattr(source, "nbytes", 0)
         engine = self._engine_here()
         runner = Runner(source, plan, engine.decoder, ring=engine.ring, faults=self.faults, options=options)
-        collate = Collator(
-            self.collate_fn if collates else None, getattr(leaf_of(self.dataset), "target_transform", None)
-        )
+        collate = Collator(self.collate_fn if collates else None, self._target_transform())
         # The prefetcher takes batches ahead of their delivery; it keeps their order, and so does this queue.
         infos: deque[BatchInfo] = deque()
 
