@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Fault", "FaultLog", "OnError"]
 
 OnError = Literal["raise", "skip", "replace"]
+_LOG = logging.getLogger("fastdata")
 _NAMED = 3  # faults that the summary names
 
 
@@ -77,7 +79,11 @@ class FaultLog:
 
     def add(self, key: str, index: int, error: BaseException) -> None:
         """Note that the sample failed with ``error``; raise SampleError, from it, where it may not be skipped."""
-        fault = Fault(key, index, f"{type(error).__name__}: {error}")
+        self.note(key, index, f"{type(error).__name__}: {error}", error)
+
+    def note(self, key: str, index: int, reason: str, error: BaseException | None = None) -> None:
+        """Note that the sample failed, and why; raise SampleError, from ``error``, where it may not be skipped."""
+        fault = Fault(key, index, reason)
         with self._lock:
             self._faults.setdefault((key, index), fault)
             failed = len(self._faults)
@@ -101,6 +107,15 @@ class FaultLog:
         named = ", ".join(f"{fault.key!r} (index {fault.index})" for fault in faults[:_NAMED])
         more = ", ..." if len(faults) > _NAMED else ""
         return f"{len(faults)} sample{'s' * (len(faults) > 1)} {done} ({kinds}): {named}{more}"
+
+    def anew(self, total: int | None) -> FaultLog:
+        """Return a log with the same options and no fault, for an epoch of ``total`` samples."""
+        return FaultLog(self.on_error, budget=self.budget, total=total)
+
+    def report(self) -> None:
+        """Log the summary as a warning (of the logger "fastdata"), where any sample was passed over."""
+        if self._faults and self.on_error != "raise":
+            _LOG.warning("%s", self.summary())
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the lock."""

@@ -9,7 +9,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
@@ -17,7 +16,6 @@ from fastdata.dataset import PackedDataset, rank_and_world
 from fastdata.decoding.facade import backend_in_use, batch_decoder
 from fastdata.device_ops import Normalizer
 from fastdata.engine.arguments import check_arguments
-from fastdata.engine.batches import BatchInfo, Keys
 from fastdata.engine.choice import Choice, choose, plain_image_folder
 from fastdata.engine.collate import Collator
 from fastdata.engine.cores import usable_cores
@@ -25,14 +23,16 @@ from fastdata.engine.course import Course
 from fastdata.engine.delivery import Delivery
 from fastdata.engine.engine import Engine
 from fastdata.engine.explaining import Facts, explain_engine, explain_workers
+from fastdata.engine.guarded import Unguarded
 from fastdata.engine.loader_cache import LoaderCache
 from fastdata.engine.memory import available_memory
 from fastdata.engine.reading import leaf_of, source_of
 from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.sampler import EpochSampler
-from fastdata.engine.seeded import SeededCollate, SeededDataset, UsersDatasetInit, preserved
+from fastdata.engine.seeded import preserved
 from fastdata.engine.slots import SlotRing
 from fastdata.engine.source import FileSource, NumberSource, StoreSource
+from fastdata.engine.workers import drawn_info, seen_by_workers
 from fastdata.errors import OptionError
 from fastdata.faults import FaultLog
 from fastdata.prefetch import CudaPrefetcher
@@ -42,7 +42,7 @@ from fastdata.streams import checked_device, open_streams
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from fastdata.engine.batches import Batch
+    from fastdata.engine.batches import Batch, BatchInfo
     from fastdata.engine.resume import Progress
     from fastdata.engine.source import Keyed, Source
     from fastdata.order import Uneven
@@ -106,9 +106,9 @@ class FastLoader(DataLoader[Any]):
         transform, target_transform: for a path or Store (a Dataset has its own). decoder: "auto" or a name of
         ``fastdata.decoders()``. device: where the batches are wanted; a CUDA device puts the CudaPrefetcher behind the
         loader. seed: same seed, same samples, crops and flips for any number of workers; without it torch's generator
-        governs. on_error: "raise", "skip" or "replace" a sample that cannot be decoded; more than max_faults of them
-        (a count, or a share below 1) raise. uneven: what ranks do with a rest ("pad", "drop", "exact"; default: pad
-        when shuffled, else exact). memory_format: torch.channels_last for images in that order. verify: check each
+        governs. on_error: "raise", "skip" or "replace" samples that fail (no batch is lost); more than max_faults of
+        them (a count, or a share below 1) raise. uneven: what ranks do with a rest ("pad", "drop", "exact"; default:
+        pad when shuffled, else exact). memory_format: torch.channels_last for images in that order. verify: check each
         record's checksum when it is read. io: "mmap" or "pread". cache: keep "encoded" records or "decoded" pixels in
         memory after their first use, up to cache_bytes (default: half of what is available), shared by the processes
         of one machine. fidelity: "exact" pixels equal Pillow's within a grey level; "fast" lets the compiled core
@@ -185,6 +185,9 @@ class FastLoader(DataLoader[Any]):
 
     def _check_asked(self, cache: str | None) -> None:
         """Raise OptionError where something is the engine's, or its decoder's, and would not be given."""
+        if self.on_error != "raise" and isinstance(self.dataset, IterableDataset):
+            msg = f"on_error={self.on_error!r}: an IterableDataset ends where it fails; catch errors in its __iter__"
+            raise OptionError(msg)
         asked = "engine=True" if self.engine else ""
         if cache is not None:
             asked = asked or f"cache={cache!r}, which is the engine's"
@@ -206,9 +209,6 @@ class FastLoader(DataLoader[Any]):
         """Start an epoch: on the engine, or as DataLoader does; on ``device`` either way."""
         choice = self._choose()
         if choice.plan is None or choice.source is None:
-            if self.on_error != "raise":
-                msg = f"on_error={self.on_error!r} is the engine's, and this loader takes {self.explain()}"
-                raise OptionError(msg)
             return self._start_workers()
         return self._start(choice.source, choice.plan)
 
@@ -294,10 +294,11 @@ class FastLoader(DataLoader[Any]):
             with preserved():
                 seed = int(torch.empty((), dtype=torch.int64).random_().item())
             changes["generator"] = torch.Generator().manual_seed(seed)
-        if self.seed is not None and not isinstance(self.dataset, IterableDataset):
-            changes["dataset"] = SeededDataset(self.dataset)
-            changes["collate_fn"] = SeededCollate(self.collate_fn)
-            changes["worker_init_fn"] = UsersDatasetInit(self.worker_init_fn)
+        if not isinstance(self.dataset, IterableDataset):
+            changes |= seen_by_workers(
+                self.dataset, self.collate_fn, self.worker_init_fn,
+                seeded=self.seed is not None, on_error=self.on_error, one=self.batch_sampler is None,
+            )  # fmt: skip
         if not changes:
             return super()._get_iterator()
         seen = copy.copy(self)
@@ -350,7 +351,7 @@ class FastLoader(DataLoader[Any]):
     def _start(self, source: Source, plan: Plan) -> Delivery:
         on_device, collates = self._on_device(), not self._default_collate()
         normalizes = on_device and plan.levels is not None and not plan.finish and not collates
-        self.faults = FaultLog(self.on_error, budget=self.max_faults, total=len(source))
+        self.faults = self.faults.anew(len(source))
         if self._cache is not None:
             source = self._cache.wrap(source, self.dataset, plan.mode, self._decoder_name(), self.num_workers)
         options = RunnerOptions(
@@ -364,7 +365,7 @@ class FastLoader(DataLoader[Any]):
         self._cold = 0 < available_memory() < getattr(source, "nbytes", 0)
         engine = self._engine_here()
         runner = Runner(source, plan, engine.decoder, ring=engine.ring, faults=self.faults, options=options)
-        collate = Collator(self.collate_fn if collates else None, self._target_transform())
+        collate = Collator(self.collate_fn if collates else None, self._target_transform(), self.faults)
         # The prefetcher takes batches ahead of their delivery; it keeps their order, and so does this queue.
         infos: deque[BatchInfo] = deque()
 
@@ -386,18 +387,17 @@ class FastLoader(DataLoader[Any]):
         batches: Any = super().__iter__()
         if isinstance(self.dataset, IterableDataset):
             next(islice(batches, progress.before, progress.before), None)  # made again: who knows how to pass over?
+        source = source_of(self.dataset, _read_leaf)
+        keyed: Keyed = NumberSource() if isinstance(source, str) else source
+        guard = None
+        if self.on_error != "raise":
+            self.faults = self.faults.anew(len(self.dataset) if hasattr(self.dataset, "__len__") else None)
+            batches = guard = Unguarded(batches, self.faults, keyed.key)
         if self.device is not None:
             batches = iter(CudaPrefetcher(batches, self.device, streams=self._streams_here()))
         if not (self._course.numbered and self.in_order):
             return self._delivery(batches, progress, None)
-        source = source_of(self.dataset, _read_leaf)
-        keyed: Keyed = NumberSource() if isinstance(source, str) else source
-
-        def drawn() -> BatchInfo:
-            indices, valid = progress.drawn.popleft()
-            return BatchInfo(indices, np.ones(len(indices), bool) if valid is None else valid, Keys(keyed, indices))
-
-        return self._delivery(batches, progress, drawn, failures_drawn=True)
+        return self._delivery(batches, progress, partial(drawn_info, progress, keyed, guard), failures_drawn=True)
 
     def _delivery(
         self,
@@ -407,8 +407,11 @@ class FastLoader(DataLoader[Any]):
         *,
         failures_drawn: bool = False,
     ) -> Delivery:
-        length, note = partial(len, self), partial(setattr, self, "last")
-        return Delivery(batches, progress, next_info, note=note, length=length, failures_drawn=failures_drawn)
+        note = partial(setattr, self, "last")
+        return Delivery(
+            batches, progress, next_info,
+            note=note, length=partial(len, self), faults=self.faults, failures_drawn=failures_drawn,
+        )  # fmt: skip
 
     def _base_seed(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from fastdata.engine.groups import Group
     from fastdata.engine.source import Keyed
+    from fastdata.faults import Fault
 
 __all__ = ["Batch", "BatchInfo", "Job", "Keys"]
 
@@ -70,8 +71,12 @@ class BatchInfo:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """images: (n, C, H, W) uint8 or float32, over a slot that returns when its last user is gone; labels: (n, ...)."""
+    """images: (n, C, H, W) uint8 or float32, over a slot that returns when its last user is gone; labels: (n, ...).
+
+    faults: the samples that failed, which the log is to hear of in the order of the batches.
+    """
 
     images: torch.Tensor
     labels: torch.Tensor | None
     info: BatchInfo
+    faults: Sequence[Fault] = ()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fastdata.engine.batches import Batch
+    from fastdata.faults import FaultLog
 
 __all__ = ["Collator"]
 
@@ -20,14 +21,18 @@ class Collator:
     """Gives [images, labels] as default_collate would, or what ``collate_fn`` makes of a list of (view, label).
 
     collate_fn None is the default. A set without labels gives [images], and a collate_fn gets (view, None).
-    target_transform is called with each label.
+    target_transform is called with each label. faults: hears of the samples that failed; where they are too many, the
+    batch is not given, and SampleError is raised.
     """
 
     collate_fn: Callable[[list[Any]], Any] | None
     target_transform: Callable[[Any], Any] | None
+    faults: FaultLog
 
     def __call__(self, batch: Batch) -> Any:  # noqa: ANN401  whatever collate_fn returns
         """Return the batch as its user gets it."""
+        for fault in batch.faults:
+            self.faults.note(fault.key, fault.index, fault.reason)
         images, labels = batch.images, batch.labels
         if self.collate_fn is None and self.target_transform is None:
             return [images] if labels is None else [images, labels]

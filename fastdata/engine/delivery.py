@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from fastdata.engine.batches import BatchInfo
     from fastdata.engine.resume import Progress
+    from fastdata.faults import FaultLog
 
 __all__ = ["Delivery"]
 
@@ -17,11 +18,11 @@ class Delivery:
     """One pass over a loader.
 
     next_info: gives what is known of the next batch, once for each (failures_drawn: and once for each that fails).
-    note: is told it, or None, when a batch is delivered. length: gives the loader's length. What is not here is the
-    inner iterator's.
+    note: is told it, or None, when a batch is delivered. length: gives the loader's length. faults: says at the end of
+    the epoch what failed. What is not here is the inner iterator's.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what an iterator of a loader is asked for
         self,
         batches: Iterator[Any],
         progress: Progress,
@@ -29,11 +30,12 @@ class Delivery:
         *,
         note: Callable[[BatchInfo | None], None],
         length: Callable[[], int],
+        faults: FaultLog,
         failures_drawn: bool = False,
     ) -> None:
         """Borrow all."""
         self._batches, self._progress, self._next_info = batches, progress, next_info
-        self._note, self._length, self._failures_drawn = note, length, failures_drawn
+        self._note, self._length, self._faults, self._failures_drawn = note, length, faults, failures_drawn
 
     def __iter__(self) -> Delivery:
         """Return the iterator."""
@@ -54,7 +56,9 @@ class Delivery:
         try:
             batch = next(self._batches)
         except StopIteration:
-            self._progress.finished = True
+            if not self._progress.finished:
+                self._progress.finished = True
+                self._faults.report()
             raise
         except Exception:
             self._progress.fail()

@@ -12,14 +12,16 @@ import torch
 from fastdata.decoding.header import probe
 from fastdata.engine.batches import Batch, BatchInfo, Keys
 from fastdata.engine.groups import Prepared
-from fastdata.errors import BatchShapeError, DecodeError, FastdataError, OptionError, StoreError
+from fastdata.engine.guarded import FILLING_TRIES
+from fastdata.errors import BatchShapeError, DecodeError, FastdataError, OptionError, SampleError, StoreError
+from fastdata.faults import Fault
 from fastdata.transforms.draws import draw
 from fastdata.transforms.geometry import plan_geometry
 from fastdata.transforms.pixel_road import fill
 from fastdata.types import CODEC_IDS, Encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from fastdata.faults import FaultLog
     from fastdata.transforms.plan import Plan
     from fastdata.types import BatchDecoder, Geometry
+
+    _Decoded = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]
 
 __all__ = ["Runner", "RunnerOptions"]
 
@@ -72,8 +76,29 @@ class Runner:
         self._grouped = getattr(source, "mapped", False) and not options.verify
 
     def __call__(self, job: Job) -> Batch:
-        """Return the batch of ``job``; raise SampleError where a sample fails and the fault log does not take it."""
-        rows, (encoded, draws, geometry) = self._prepare(job)
+        """Return the batch of ``job``; raise SampleError where a sample fails and the fault log does not take it.
+
+        It is never empty, so that each rank has as many batches as without faults: where no sample is good, it is
+        filled with those that follow in the data set.
+        """
+        n = len(job.indices)
+        faults: list[Fault] = []
+        array, good, indices, valid = self._decoded(job, faults)
+        if n and not len(good):
+            array, good, indices, valid = self._filling(job, faults)
+            array, indices, valid = self._settle(array, np.resize(good, n), indices, valid, n)
+        elif len(good) < n:
+            array, indices, valid = self._settle(array, good, indices, valid, n)
+        labels = self._source.labels(indices)
+        images = torch.from_numpy(array)
+        if self._options.channels_last:
+            images = images.permute(0, 3, 1, 2)
+        info = BatchInfo(indices, valid, Keys(self._source, indices))
+        return Batch(images, None if labels is None else torch.from_numpy(labels), info, faults)
+
+    def _decoded(self, job: Job, faults: list[Fault]) -> _Decoded:
+        """Return the slot's array, which of its rows are good, and indices and valid entries of its rows."""
+        rows, (encoded, draws, geometry) = self._prepare(job, faults)
         array, out = self._lease(len(job.indices), geometry, job.indices[rows])
         out = out[: len(rows)]
         if self._plan.pixels or self._plan.finish:
@@ -82,19 +107,30 @@ class Runner:
         else:
             failed = self._decoder.decode_batch(encoded, geometry, out, levels=self._levels)
         for at, error in sorted(failed.items()):
-            self._fault(job.indices[rows[at]], error)
+            self._fault(job.indices[rows[at]], error, faults)
         indices, valid = job.indices, np.ones(len(job.indices), bool) if job.valid is None else job.valid
-        if failed or len(rows) < len(job.indices):
-            good = np.array([at for at in range(len(rows)) if at not in failed], np.int64)
-            array, indices, valid = self._settle(array, good, indices[rows], valid[rows], len(job.indices))
-        labels = self._source.labels(indices)
-        images = torch.from_numpy(array)
-        if self._options.channels_last:
-            images = images.permute(0, 3, 1, 2)
-        info = BatchInfo(indices, valid, Keys(self._source, indices))
-        return Batch(images, None if labels is None else torch.from_numpy(labels), info)
+        if not failed and len(rows) == len(indices):
+            return array, rows, indices, valid
+        good = np.array([at for at in range(len(rows)) if at not in failed], np.int64)
+        return array, good, indices[rows], valid[rows]
 
-    def _prepare(self, job: Job) -> tuple[NDArray[np.int64], tuple[Encoded, NDArray[np.float64], Geometry]]:
+    def _filling(self, job: Job, faults: list[Fault]) -> _Decoded:
+        """Return what ``_decoded`` does of samples that follow those of ``job``, one at least of which is good."""
+        size, none = len(self._source), np.zeros(len(job.indices), bool)
+        for step in range(1, 1 + min(FILLING_TRIES, size - 1)):
+            found = self._decoded(replace(job, indices=(job.indices + step) % size, valid=none, group=None), faults)
+            if len(found[1]):
+                return found
+        first = faults[0]
+        msg = (
+            f"every sample of a batch failed, and so did those that were tried in their place; the first: "
+            f"{first.key!r} (index {first.index}): {first.reason}"
+        )
+        raise SampleError(msg)
+
+    def _prepare(
+        self, job: Job, faults: list[Fault]
+    ) -> tuple[NDArray[np.int64], tuple[Encoded, NDArray[np.float64], Geometry]]:
         """Return the rows of the job that could be fetched, their bytes, draws and geometry."""
         n = len(job.indices)
         if job.group is not None and self._grouped:
@@ -102,7 +138,7 @@ class Runner:
             if prepared is not None:
                 part = prepared.rows(job.first, job.first + n)
                 return np.arange(n), (part.encoded, part.draws, part.geometry)
-        rows, encoded = self._fetch(job)
+        rows, encoded = self._fetch(job, faults)
         draws = draw(self._plan, job.seed, job.epoch, job.positions[rows])
         return rows, (encoded, draws, plan_geometry(self._plan, draws, encoded.width, encoded.height))
 
@@ -122,17 +158,17 @@ class Runner:
         except OptionError:  # it names the batch and row at fault only where the batch is planned by itself
             return None
 
-    def _fetch(self, job: Job) -> tuple[NDArray[np.int64], Encoded]:
+    def _fetch(self, job: Job, faults: list[Fault]) -> tuple[NDArray[np.int64], Encoded]:
         """Return the rows of the job that could be fetched, and their bytes with their sizes."""
         indices = job.indices
         rows = np.arange(len(indices))
         try:
             encoded = self._source.fetch(indices)
         except (StoreError, DecodeError):
-            rows = np.array([row for row in rows if self._fetchable(int(indices[row]))], np.int64)
+            rows = np.array([row for row in rows if self._fetchable(int(indices[row]), faults)], np.int64)
             encoded = self._source.fetch(indices[rows])
         if self._options.verify:
-            good = [at for at, row in enumerate(rows) if self._verified(int(indices[row]))]
+            good = [at for at, row in enumerate(rows) if self._verified(int(indices[row]), faults)]
             rows, encoded = rows[good], _take(encoded, good)
         unknown = np.flatnonzero((encoded.width == 0) | (encoded.height == 0))
         if len(unknown):
@@ -142,7 +178,7 @@ class Runner:
                 try:
                     header = probe(encoded.views[at])
                 except DecodeError as error:
-                    self._fault(indices[rows[at]], error)
+                    self._fault(indices[rows[at]], error, faults)
                     bad.add(at)
                 else:
                     width[at], height[at] = header.width, header.height
@@ -188,7 +224,7 @@ class Runner:
         n: int,
     ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.bool_]]:
         """Return the batch without its failed rows, or with others in their place (on_error="replace")."""
-        if self._faults.on_error == "replace" and len(good):
+        if self._faults.on_error == "replace":
             taken, filled = np.resize(good, n), np.arange(n) < len(good)
         else:
             taken, filled = good, np.ones(len(good), bool)
@@ -196,22 +232,26 @@ class Runner:
         np.take(array, taken, axis=0, out=settled)
         return settled, indices[taken], valid[taken] & filled
 
-    def _fetchable(self, index: int) -> bool:
-        return self._passes(index, lambda: self._source.fetch(np.array([index])))
+    def _fetchable(self, index: int, faults: list[Fault]) -> bool:
+        return self._passes(index, lambda: self._source.fetch(np.array([index])), faults)
 
-    def _verified(self, index: int) -> bool:
-        return self._passes(index, lambda: self._source.check(index))
+    def _verified(self, index: int, faults: list[Fault]) -> bool:
+        return self._passes(index, lambda: self._source.check(index), faults)
 
-    def _passes(self, index: int, test: Any) -> bool:  # noqa: ANN401
+    def _passes(self, index: int, test: Callable[[], object], faults: list[Fault]) -> bool:
         try:
             test()
         except (StoreError, DecodeError) as error:
-            self._fault(index, error)
+            self._fault(index, error, faults)
             return False
         return True
 
-    def _fault(self, index: int | np.int64, error: FastdataError) -> None:
-        self._faults.add(self._source.key(int(index)), int(index), error)
+    def _fault(self, index: int | np.int64, error: FastdataError, faults: list[Fault]) -> None:
+        """Take note of a failure; batches are made side by side, so the log hears of it when the batch is delivered."""
+        key, index = self._source.key(int(index)), int(index)
+        if self._faults.on_error == "raise":
+            self._faults.add(key, index, error)
+        faults.append(Fault(key, index, f"{type(error).__name__}: {error}"))
 
 
 def _take(encoded: Encoded, rows: Sequence[int]) -> Encoded:

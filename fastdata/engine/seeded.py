@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
+from fastdata.engine.guarded import GuardedDataset
 from fastdata.philox import words
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class SeededCollate:
 
 
 class UsersDatasetInit:
-    """A worker_init_fn that sees its own data set in get_worker_info(), not the SeededDataset around it."""
+    """A worker_init_fn that sees its own data set in get_worker_info(), not what a loader put around it."""
 
     def __init__(self, init: Callable[[int], None] | None) -> None:
         """Remember the user's function."""
@@ -120,7 +121,7 @@ class UsersDatasetInit:
     def __call__(self, worker: int) -> None:
         """Uncover the data set and call the user's function."""
         info = get_worker_info()
-        if info is not None and isinstance(info.dataset, SeededDataset):
+        while info is not None and isinstance(info.dataset, SeededDataset | GuardedDataset):
             object.__setattr__(info, "dataset", info.dataset.dataset)  # torch lets nobody assign
         if self._init is not None:
             self._init(worker)
