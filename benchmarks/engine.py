@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from fastdata.engine.batches import Job
     from fastdata.errors import DecodeError
-    from fastdata.types import Encoded, Geometry
+    from fastdata.types import Encoded, Geometry, Levels
 
 SIZE, SEED = 224, 0
 IMAGE_SECONDS = 0.0002  # of the simulated decoder: about what the core needs for a 256 px photograph
@@ -242,7 +242,7 @@ class SimulatedDecoder:
         geometry: Geometry,  # noqa: ARG002  the protocol's
         out: NDArray[Any],  # noqa: ARG002
         *,
-        levels: NDArray[np.float32] | None = None,  # noqa: ARG002
+        levels: Levels | None = None,  # noqa: ARG002
     ) -> dict[int, DecodeError]:
         """Return when the pool, which all callers share, would be done."""
         with self._lock:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from fastdata.errors import DecodeError
 
+    #: One value per channel and grey level, (C, 256): float32, float16, or uint16: the bits of bfloat16.
+    Levels = NDArray[np.float32 | np.float16 | np.uint16]
+
 __all__ = [
     "CODECS",
     "CODEC_IDS",
@@ -26,6 +29,7 @@ __all__ = [
     "Decoder",
     "Encoded",
     "Field",
+    "FloatType",
     "Geometry",
     "Interpolation",
     "Label",
@@ -45,6 +49,7 @@ CODEC_IDS: dict[str, int] = {name: number for number, name in enumerate(CODECS)}
 
 Mode = Literal["RGB", "L", "native"]
 Interpolation = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos"]
+FloatType = Literal["float32", "bfloat16", "float16"]
 #: int, float, a vector of either, or None where a sample has no label.
 Label = int | float | tuple[float, ...] | None
 
@@ -175,11 +180,11 @@ class BatchDecoder(Protocol):
         geometry: Geometry,
         out: NDArray[Any],
         *,
-        levels: NDArray[np.float32] | None = None,
+        levels: Levels | None = None,
     ) -> dict[int, DecodeError]:
         """Fill ``out`` (n, H, W, C), a view with any strides, with the n pictures that ``geometry`` describes.
 
-        out is uint8; with ``levels`` (float32 (C, 256): the value of each grey level of each channel) it is float32.
+        out is uint8; with ``levels`` ((C, 256): the value of each grey level of each channel) it is of their dtype.
         C is 3 (RGB) or 1 (grey). Returns the failures by position in the batch, empty when all went well; the rows of
         failed positions hold anything. Blocks until all are done; may be called from several threads at once.
         """

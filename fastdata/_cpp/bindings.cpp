@@ -26,7 +26,7 @@ template <typename T>
 using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <typename T, int kWidth>
 using Table = nb::ndarray<const T, nb::shape<-1, kWidth>, nb::c_contig, nb::device::cpu>;
-using Levels = nb::ndarray<const float, nb::shape<-1, 256>, nb::c_contig, nb::device::cpu>;
+using Levels = nb::ndarray<nb::ro, nb::shape<-1, 256>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Failures = std::vector<std::tuple<int64_t, int, std::string>>;
 
@@ -50,12 +50,16 @@ Output output_of(const nb::ndarray<nb::ndim<4>, nb::device::cpu>& out, const nb:
   result.channels = static_cast<int>(out.shape(3));
   require(result.channels == 1 || result.channels == 3, "out must have 1 or 3 channels");
   if (levels_object.is_none()) {
-    require(out.dtype() == nb::dtype<uint8_t>(), "out must be uint8, or float32 with levels");
+    require(out.dtype() == nb::dtype<uint8_t>(), "out must be uint8 where no levels are given");
   } else {
     const auto levels = nb::cast<Levels>(levels_object);
-    require(out.dtype() == nb::dtype<float>(), "out must be float32 where levels are given");
-    require(static_cast<int>(levels.shape(0)) == result.channels, "levels must be float32 (channels, 256)");
+    const nb::dlpack::dtype half{static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+    require(levels.dtype() == nb::dtype<float>() || levels.dtype() == nb::dtype<uint16_t>() || levels.dtype() == half,
+            "levels must be float32, float16 or uint16 (the bits of bfloat16)");
+    require(out.dtype() == levels.dtype(), "out must have the dtype of levels");
+    require(static_cast<int>(levels.shape(0)) == result.channels, "levels must be (channels, 256)");
     result.levels = levels.data();
+    result.level_size = levels.dtype().bits / 8;
   }
   return result;
 }

@@ -47,7 +47,8 @@ struct Output {
   void* data;
   int64_t stride[4];
   int height, width, channels;
-  const float* levels;  // channels x 256: out is float32; null: out is uint8
+  const void* levels;  // channels x 256 numbers of level_size bytes, out's elements; null: out is uint8
+  int level_size;      // 4 (float32) or 2 (bfloat16, float16: their bits are copied, so the core need not know which)
 };
 
 struct Options {

@@ -18,12 +18,21 @@ void store_bytes(uint8_t* target, int64_t stride, const uint8_t* source, int ste
   }
 }
 
-void store_levels(float* target, int64_t stride, const uint8_t* source, int step, int count, const float* levels) {
+template <typename Level>
+void store_levels(const Output& out, int64_t at, int channel, const uint8_t* source, int step, int count) {
+  Level* target = static_cast<Level*>(out.data) + at;
+  const Level* levels = static_cast<const Level*>(out.levels) + 256 * channel;
+  const int64_t stride = out.stride[2];
   if (stride == 1) {
     for (int i = 0; i < count; ++i) target[i] = levels[source[i * step]];
   } else {
     for (int i = 0; i < count; ++i) target[i * stride] = levels[source[i * step]];
   }
+}
+
+void store_any_levels(const Output& out, int64_t at, int channel, const uint8_t* source, int step, int count) {
+  out.level_size == 2 ? store_levels<uint16_t>(out, at, channel, source, step, count)
+                      : store_levels<uint32_t>(out, at, channel, source, step, count);
 }
 
 }  // namespace
@@ -50,7 +59,7 @@ void store_row(const Kernels& kernels, const Output& out, int64_t image, int row
     const uint8_t* source = pixels + (channels == 1 ? 0 : c);
     const int64_t at = start + c * out.stride[3];
     if (out.levels) {
-      store_levels(static_cast<float*>(out.data) + at, out.stride[2], source, channels, count, out.levels + 256 * c);
+      store_any_levels(out, at, c, source, channels, count);
     } else {
       store_bytes(static_cast<uint8_t*>(out.data) + at, out.stride[2], source, channels, count);
     }
@@ -62,13 +71,11 @@ void fill_rectangle(const Output& out, int64_t image, const int (&rectangle)[4],
   for (int row = top; row < bottom; ++row) {
     for (int c = 0; c < out.channels; ++c) {
       int64_t at = offset_of(out, image, row, left) + c * out.stride[3];
-      for (int x = left; x < right; ++x, at += out.stride[2]) {
-        if (out.levels) {
-          static_cast<float*>(out.data)[at] = out.levels[256 * c + colour[c]];
-        } else {
-          static_cast<uint8_t*>(out.data)[at] = colour[c];
-        }
+      if (out.levels) {
+        store_any_levels(out, at, c, colour + c, 0, right - left);
+        continue;
       }
+      for (int x = left; x < right; ++x, at += out.stride[2]) static_cast<uint8_t*>(out.data)[at] = colour[c];
     }
   }
 }

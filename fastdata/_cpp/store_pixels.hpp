@@ -1,4 +1,4 @@
-// Rows of pixels into the caller's batch: any strides, grey to RGB, grey levels to floats, fill.
+// Rows of pixels into the caller's batch: any strides, grey to RGB, grey levels to floats of any kind, fill.
 #pragma once
 
 #include <cstdint>

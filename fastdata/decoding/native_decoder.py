@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastdata.decoding.header_fields import Header
-    from fastdata.types import BatchDecoder, Decoder, Geometry
+    from fastdata.types import BatchDecoder, Decoder, Geometry, Levels
 
 __all__ = ["NativeBatchDecoder", "available", "decode_by_core", "make_batch_decoder", "make_decoder", "transcode"]
 
@@ -141,7 +141,7 @@ class NativeBatchDecoder:
         geometry: Geometry,
         out: NDArray[Any],
         *,
-        levels: NDArray[np.float32] | None = None,
+        levels: Levels | None = None,
     ) -> dict[int, DecodeError]:
         """Fill ``out`` (n, H, W, C), as types.BatchDecoder says; return the failures by position."""
         if self._closed:
@@ -188,7 +188,7 @@ class NativeBatchDecoder:
         geometry: Geometry,
         out: NDArray[Any],
         positions: list[int],
-        levels: NDArray[np.float32] | None,
+        levels: Levels | None,
     ) -> dict[int, DecodeError]:
         with self._lock:
             if self._reference is None:

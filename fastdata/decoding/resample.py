@@ -19,7 +19,7 @@ from fastdata.errors import OptionError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fastdata.types import Geometry, Interpolation
+    from fastdata.types import Geometry, Interpolation, Levels
 
 __all__ = ["resample_into"]
 
@@ -50,11 +50,11 @@ def resample_into(
     row: int,
     out: NDArray[Any],
     *,
-    levels: NDArray[np.float32] | None = None,
+    levels: Levels | None = None,
 ) -> None:
     """Fill ``out`` (h, w, C; any strides) with what ``geometry``'s ``row`` shows of ``pixels`` (H, W, C uint8, whole).
 
-    out is uint8, or float32 with ``levels`` (C, 256), the value of each grey level. C is 1 or 3.
+    out is uint8, or of the dtype of ``levels`` (C, 256), the value of each grey level. C is 1 or 3.
     """
     window = tuple(float(edge) for edge in geometry.window[row])
     size = (int(geometry.size[row, 0]), int(geometry.size[row, 1]))
@@ -89,7 +89,7 @@ def _mirrored(out: NDArray[Any], hflip: bool, vflip: bool) -> NDArray[Any]:  # n
     return out[::-1] if vflip else out
 
 
-def _fill(target: NDArray[Any], fill: tuple[int, ...], levels: NDArray[np.float32] | None) -> None:
+def _fill(target: NDArray[Any], fill: tuple[int, ...], levels: Levels | None) -> None:
     channels = target.shape[2]
     for channel in range(channels):
         value = fill[channel] if channel < len(fill) else fill[0]
@@ -251,7 +251,7 @@ def _neighbours(
     return low, np.minimum(low + 1, length - 1), (at - low)[:, np.newaxis]
 
 
-def _store_image(image: Image.Image, target: NDArray[Any], levels: NDArray[np.float32] | None) -> None:
+def _store_image(image: Image.Image, target: NDArray[Any], levels: Levels | None) -> None:
     planar = target.strides[2] > target.strides[1] or levels is not None
     if planar and target.shape[2] > 1:
         # Three planes out of Pillow and three straight copies cost half of one picture and a gathering copy.
@@ -261,7 +261,7 @@ def _store_image(image: Image.Image, target: NDArray[Any], levels: NDArray[np.fl
         _store(view_array(image), target, levels)
 
 
-def _store(picture: NDArray[np.uint8], target: NDArray[Any], levels: NDArray[np.float32] | None) -> None:
+def _store(picture: NDArray[np.uint8], target: NDArray[Any], levels: Levels | None) -> None:
     if levels is None and target.strides[2] <= target.strides[1]:
         target[...] = picture
         return
@@ -269,9 +269,7 @@ def _store(picture: NDArray[np.uint8], target: NDArray[Any], levels: NDArray[np.
         _store_plane(picture[:, :, channel], target[:, :, channel], levels, channel)
 
 
-def _store_plane(
-    plane: NDArray[np.uint8], target: NDArray[Any], levels: NDArray[np.float32] | None, channel: int
-) -> None:
+def _store_plane(plane: NDArray[np.uint8], target: NDArray[Any], levels: Levels | None, channel: int) -> None:
     if levels is None:
         target[...] = plane
     elif target.flags.c_contiguous:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fastdata.types import Decoder, Encoded, Geometry, Mode
+    from fastdata.types import Decoder, Encoded, Geometry, Levels, Mode
 
 __all__ = ["ThreadedBatchDecoder", "decode_position"]
 
@@ -79,7 +79,7 @@ class ThreadedBatchDecoder:
         geometry: Geometry,
         out: NDArray[Any],
         *,
-        levels: NDArray[np.float32] | None = None,
+        levels: Levels | None = None,
     ) -> dict[int, DecodeError]:
         """Fill ``out`` (n, H, W, C), as types.BatchDecoder says; return the failures by position."""
         count = len(encoded)
@@ -151,7 +151,7 @@ def decode_position(
     position: int,
     out: NDArray[Any],
     *,
-    levels: NDArray[np.float32] | None = None,
+    levels: Levels | None = None,
 ) -> None:
     """Fill ``out[position]`` of a batch; raise a DecodeError, whatever went wrong with the image."""
     channels = out.shape[3]

@@ -71,7 +71,7 @@ class BatchInfo:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """images: (n, C, H, W) uint8 or float32, over a slot that returns when its last user is gone; labels: (n, ...).
+    """images: (n, C, H, W) uint8 or floats, over a slot that returns when its last user is gone; labels: (n, ...).
 
     faults: the samples that failed, which the log is to hear of in the order of the batches.
     """

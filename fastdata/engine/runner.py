@@ -91,6 +91,8 @@ class Runner:
             array, indices, valid = self._settle(array, good, indices, valid, n)
         labels = self._source.labels(indices)
         images = torch.from_numpy(array)
+        if array.dtype == np.uint16:  # the bits of bfloat16, which numpy lacks
+            images = images.view(torch.bfloat16)
         if self._options.channels_last:
             images = images.permute(0, 3, 1, 2)
         info = BatchInfo(indices, valid, Keys(self._source, indices))
@@ -192,7 +194,7 @@ class Runner:
     def _lease(self, n: int, geometry: Geometry, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the slot's array, as torch is to see it, and its view as (n, H, W, C)."""
         width, height = self._plan.output_size or self._common_size(geometry, indices)
-        dtype = np.dtype(np.uint8 if self._levels is None else np.float32)
+        dtype = np.dtype(np.uint8) if self._levels is None else self._levels.dtype
         if self._options.channels_last:
             array = self._ring.lease((n, height, width, self._channels), dtype)
             return array, array

@@ -15,8 +15,9 @@ import numpy as np
 from fastdata.transforms.attributes import probability
 from fastdata.transforms.batch_op import BatchOp
 from fastdata.transforms.composition import Composition, RefusedError, refuse
+from fastdata.transforms.levels import GreyLevels
 from fastdata.transforms.pixel_readers import PIXEL_READERS, Coloured, Erasing
-from fastdata.transforms.pixel_steps import Erase, Grey, Mirror, Sometimes, WholeBatch
+from fastdata.transforms.pixel_steps import Grey, Mirror, Sometimes, WholeBatch
 from fastdata.transforms.plan import (
     CenterCrop,
     HorizontalFlip,
@@ -34,12 +35,11 @@ from fastdata.transforms.readers import READERS, Cast, Geometric, Normalise, ToT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
+    from fastdata.transforms.levels import Scaling
     from fastdata.transforms.pixel_steps import PixelStep
     from fastdata.transforms.plan import Step
     from fastdata.transforms.readers import Read as GeometryRead
-    from fastdata.types import Interpolation
+    from fastdata.types import FloatType, Interpolation
 
     Read = GeometryRead | Coloured | Erasing | Sized
 
@@ -188,8 +188,7 @@ class _Builder:
         self._finish: list[PixelStep] = []
         self._channels = 3
         self._kind = "pil"
-        self._levels: NDArray[np.float32] = np.empty((3, 256), np.float32)
-        self._divisor, self._mean, self._std = 1.0, np.zeros(3), np.ones(3)
+        self._levels = GreyLevels()
         self._interpolation: Interpolation = "bilinear"
         self._fill: tuple[int, ...] | None = None
 
@@ -216,19 +215,17 @@ class _Builder:
 
     def plan(self) -> Plan:
         """Return what all the steps amount to."""
-        is_float, channels = self._kind == "float", self._channels
-        levels = self._levels[:channels]
-        levels.setflags(write=False)
+        channels = self._channels
         return Plan(
             steps=tuple(self._steps),
             pixels=tuple(self._pixels),
             finish=tuple(self._finish),
             grey=channels == 1,
-            dtype="float32" if is_float else "uint8",
-            levels=levels if is_float else None,
-            divisor=self._divisor,
-            mean=tuple(self._mean[:channels].tolist()),
-            std=tuple(self._std[:channels].tolist()),
+            dtype=self._levels.dtype,
+            levels=self._levels.table(channels),
+            divisor=self._levels.divisor,
+            mean=tuple(self._levels.mean[:channels].tolist()),
+            std=tuple(self._levels.std[:channels].tolist()),
             fill=self._fill or (0, 0, 0),
             interpolation=self._interpolation,
             output_size=self._composition.size,
@@ -243,7 +240,7 @@ class _Builder:
             return
         self._kind = "uint8"
         if read.scaled:
-            self._float("divide")
+            self._float("float32", "divide")
 
     def _geometry(self, step: Step, read: Geometric) -> None:
         if self._pixels or self._finish:
@@ -305,27 +302,27 @@ class _Builder:
         if self._kind != "pil" and len(set(fill)) > 1:
             refuse("a fill colour on a tensor")
         # After ToTensor, 0.0 is what the black of the picture became; after Normalize it is some grey.
-        if self._kind == "float" and (any(fill) or self._levels[:, 0].any()):
+        if self._kind == "float" and (any(fill) or not self._levels.keeps_black):
             refuse("padding of float pixels")
         self._fill = fill
 
     def _cast(self, read: Cast) -> None:
         if self._kind == "pil":
             refuse("the picture is no tensor yet")
-        if read.dtype == "float32" and self._kind == "uint8":
-            self._float(read.how)
-        elif read.dtype == "uint8" and self._kind == "float":
+        dtype, before = read.dtype, self._levels.dtype
+        if dtype == before:
+            return
+        if dtype == "uint8":
             refuse("back to uint8")
+        if before == "uint8":
+            self._float(dtype, read.how)
+        elif before == "float32":
+            self._levels.narrow(dtype)
+        else:
+            refuse(f"{dtype} behind {before}")
 
-    def _float(self, how: str) -> None:
-        """To the bit as torch does it on the CPU, in float32."""
-        grey = np.arange(256, dtype=np.float32)
-        if how == "divide":
-            grey = grey / np.float32(255)
-        elif how == "multiply":
-            grey = grey * np.float32(1 / 255)
-        self._divisor = 1.0 if how == "keep" else 255.0
-        self._levels[...] = grey
+    def _float(self, dtype: FloatType, how: Scaling) -> None:
+        self._levels.to_float(dtype, how)
         self._kind = "float"
 
     def _normalise(self, read: Normalise) -> None:
@@ -333,24 +330,8 @@ class _Builder:
             refuse("the picture is no float tensor yet")
         if self._channels == 1 and max(len(read.mean), len(read.std)) > 1:
             refuse("three values for one channel")
+        if self._levels.rounds_to_zero(read.std):
+            refuse(f"std {read.std!r} has a zero in {self._levels.dtype}")
         mean, std = np.broadcast_to(read.mean, 3), np.broadcast_to(read.std, 3)
-        self._finish = [_normalised(step, mean, std) for step in self._finish]
-        self._levels -= mean.astype(np.float32)[:, None]
-        self._levels /= std.astype(np.float32)[:, None]
-        self._mean, self._std = self._mean + self._std * mean, self._std * std
-
-
-def _normalised(step: PixelStep, mean: NDArray[np.float64], std: NDArray[np.float64]) -> PixelStep:
-    """Return a step for pixels that are normalised already; in float32, as torch would normalise what it erased."""
-    match step:
-        case Sometimes():
-            return replace(step, steps=tuple(_normalised(inner, mean, std) for inner in step.steps))
-        case Erase(value=None):
-            factor, shift = np.array(step.noise)
-            return replace(step, noise=(tuple((factor / std).tolist()), tuple(((shift - mean) / std).tolist())))
-        case Erase():
-            value = np.array(step.value, np.float32)
-            value -= mean.astype(np.float32)
-            value /= std.astype(np.float32)
-            return replace(step, value=tuple(value.tolist()))
-    return step
+        self._finish = [self._levels.normalised(step, mean, std) for step in self._finish]
+        self._levels.normalise(mean, std)

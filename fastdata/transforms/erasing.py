@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastdata.transforms.half_floats import bfloat16_bits
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -32,7 +34,7 @@ def erased_area(step: Erase, u: Draws, height: int, width: int) -> tuple[int, in
 
 
 def erase(step: Erase, pixels: NDArray[Any], u: Draws) -> None:
-    """Erase a rectangle of ``pixels`` (C, H, W), uint8 or float32, in place."""
+    """Erase a rectangle of ``pixels`` (C, H, W), uint8 or floats (uint16: bfloat16), in place."""
     channels, height, width = pixels.shape
     area = erased_area(step, u, height, width)
     if area is None:
@@ -49,5 +51,7 @@ def erase(step: Erase, pixels: NDArray[Any], u: Draws) -> None:
 
 
 def _levels_of(values: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return float32, or uint8 as torch casts: the fraction is cut off, negative numbers wrap around."""
-    return values.astype(np.int64).astype(np.uint8) if dtype == np.uint8 else values
+    """Return floats as they are stored, or uint8 as torch casts: the fraction is cut off, negatives wrap around."""
+    if dtype == np.uint8:
+        return values.astype(np.int64).astype(np.uint8)
+    return bfloat16_bits(values) if dtype == np.uint16 else values

@@ -9,6 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fastdata.types import Levels
+
     Bytes = NDArray[np.uint8]
 
 __all__ = ["Picture", "Room"]
@@ -69,8 +71,11 @@ class Picture:
                 _look_up(row, planes)
         return pixels
 
-    def write(self, out: NDArray[Any], levels: NDArray[np.float32] | None) -> None:
-        """Write to ``out`` (C, H, W), any strides; float32 with ``levels`` (C, 256), memory that is not the planes'."""
+    def write(self, out: NDArray[Any], levels: Levels | None) -> None:
+        """Write to ``out`` (C, H, W), any strides.
+
+        With ``levels`` (C, 256) it is of their dtype, and memory that is not the planes'.
+        """
         if levels is None:
             pixels = self.settle()
             if out.ctypes.data != pixels.ctypes.data:

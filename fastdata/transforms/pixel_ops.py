@@ -59,8 +59,8 @@ def apply(step: PixelStep, picture: Picture, u: Draws) -> None:
     _ACTIONS[type(step)](step, picture, u)
 
 
-def apply_to_floats(step: PixelStep, pixels: NDArray[np.float32], u: Draws) -> None:
-    """Change ``pixels`` (C, H, W), in place, as a step that may come behind the levels says."""
+def apply_to_floats(step: PixelStep, pixels: NDArray[Any], u: Draws) -> None:
+    """Change ``pixels`` (C, H, W; uint16: bfloat16), in place, as a step that may come behind the levels says."""
     match step:
         case Sometimes():
             if u[0] < step.p:

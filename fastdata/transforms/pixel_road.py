@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fastdata.transforms.pixel_steps import PixelStep
     from fastdata.transforms.plan import Plan
+    from fastdata.types import Levels
 
     Bytes = NDArray[np.uint8]
     Rows = list[list[float]]
@@ -34,7 +35,7 @@ def fill(
     plan: Plan,
     draws: NDArray[np.float64],
     out: NDArray[Any],
-    levels: NDArray[np.float32] | None,
+    levels: Levels | None,
     decode: Callable[[Bytes], dict[int, Any]],
     *,
     threads: int = 1,
@@ -42,9 +43,10 @@ def fill(
     """Fill ``out`` (n, H, W, C) as ``plan`` says; return what ``decode`` returns: the failures by position.
 
     draws: float64 (n, plan.draws). out: a view of memory that is contiguous as (n, H, W, C) or (n, C, H, W); uint8, or
-    float32 with ``levels`` (C, 256). decode: fills a uint8 (n, H, W, 3) of any strides. Float batches are decoded into
-    their own memory; only a grey uint8 batch takes more of a batch's size. At most ``threads`` threads share the
-    pictures, and end with the call. Raises OptionError where a user's function gives something else than a batch.
+    of the dtype of ``levels`` (C, 256). decode: fills a uint8 (n, H, W, 3) of any strides. Float batches are decoded
+    into their own memory; only a grey batch of uint8 or 16-bit floats takes more of a batch's size. At most ``threads``
+    threads share the pictures, and end with the call. Raises OptionError where a user's function gives something else
+    than a batch.
     """
     decoded = _room_in(out)
     failed = decode(decoded.transpose(0, 2, 3, 1))
@@ -104,10 +106,12 @@ def _room_in(out: NDArray[Any]) -> Bytes:
     The planes of a float picture are its last bytes: what writes them to floats takes a copy of them first.
     """
     count, height, width, channels = out.shape
-    if out.dtype == np.uint8:
-        return out.transpose(0, 3, 1, 2) if channels == 3 else np.empty((count, 3, height, width), np.uint8)  # noqa: PLR2004
+    if out.dtype == np.uint8 and channels == 3:  # noqa: PLR2004  RGB
+        return out.transpose(0, 3, 1, 2)
+    size, bytes_out = 3 * height * width, out.itemsize * channels * height * width
+    if bytes_out < size:
+        return np.empty((count, 3, height, width), np.uint8)
     memory = out if out.flags.c_contiguous else out.transpose(0, 3, 1, 2)
-    size, bytes_out = 3 * height * width, 4 * channels * height * width
     flat: Bytes = memory.reshape(count, channels * height * width).view(np.uint8)
     return flat[:, bytes_out - size :].reshape(count, 3, height, width)
 

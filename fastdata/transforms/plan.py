@@ -6,11 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from fastdata.transforms.pixel_steps import PixelStep
-    from fastdata.types import Interpolation, Mode
+    from fastdata.types import FloatType, Interpolation, Levels, Mode
 
 __all__ = [
     "CenterCrop",
@@ -107,9 +104,9 @@ class Plan:
     steps: geometry, in order. pixels: what happens to the uint8 pixels after that, in order; finish: what happens to
     the floats behind the levels. ``draws`` is the number of uniform draws a sample needs: geometry's come first.
     mode: "RGB" or "L", the pixels that are decoded; grey: the pixel steps make one channel of three. dtype: of the
-    batch. With float32, ``levels`` (float32 (C, 256), read-only) holds the value of each grey level, to the bit what
-    torchvision computes; for a device that computes it instead: (v / divisor - mean[c]) / std[c]. With uint8, levels is
-    None and divisor 1.
+    batch. With floats, ``levels`` (types.Levels, read-only) holds the value of each grey level, to the bit what
+    torchvision computes (in bfloat16 and float16 it rounds after each step); for a device that computes it instead, in
+    float32, rounded once: (v / divisor - mean[c]) / std[c]. With uint8, levels is None and divisor 1.
     output_size: (width, height) of every result, or None where it depends on the picture.
     output_kind: "pil" where the pipeline never makes a tensor, so that torchvision's would give PIL images.
     description: one line per step of the user's pipeline, for explain().
@@ -120,8 +117,8 @@ class Plan:
     finish: tuple[PixelStep, ...] = ()
     grey: bool = False
     mode: Mode = "RGB"
-    dtype: Literal["uint8", "float32"] = "uint8"
-    levels: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
+    dtype: Literal["uint8"] | FloatType = "uint8"
+    levels: Levels | None = field(default=None, compare=False, repr=False)
     divisor: float = 1.0
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)

@@ -26,8 +26,9 @@ from fastdata.transforms.plan import (
 )
 
 if TYPE_CHECKING:
+    from fastdata.transforms.levels import Scaling
     from fastdata.transforms.plan import Step
-    from fastdata.types import Interpolation
+    from fastdata.types import FloatType, Interpolation
 
 __all__ = ["READERS", "Cast", "Geometric", "Normalise", "Nothing", "Read", "ToTensor"]
 
@@ -51,15 +52,15 @@ class ToTensor:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A tensor changes its dtype; how uint8 becomes float32: divided by 255, times 1/255 (other bits), as it is."""
+    """A tensor changes its dtype; how uint8 becomes a float: divided by 255, times 1/255 (other bits), as it is."""
 
-    dtype: Literal["uint8", "float32"]
-    how: Literal["divide", "multiply", "keep"] = "keep"
+    dtype: Literal["uint8"] | FloatType
+    how: Scaling = "keep"
 
 
 @dataclass(frozen=True, slots=True)
 class Normalise:
-    """(x - mean) / std in float32, one value or one per channel."""
+    """(x - mean) / std in the dtype of the pixels, one value or one per channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -179,13 +180,17 @@ def _convert_image_dtype(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
     return _cast(step.dtype, "multiply" if v2 else "divide")
 
 
-def _cast(dtype: object, how: Literal["divide", "multiply", "keep"]) -> Read:
+def _cast(dtype: object, how: Scaling) -> Read:
     match str(dtype):
         case "torch.float32":
             return Cast("float32", how)
+        case "torch.bfloat16":
+            return Cast("bfloat16", how)
+        case "torch.float16":
+            return Cast("float16", how)
         case "torch.uint8":
             return Cast("uint8", how)
-    return refuse(f"dtype {dtype} is neither float32 nor uint8")
+    return refuse(f"dtype {dtype} is neither uint8, float32, bfloat16 nor float16")
 
 
 def _normalise(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001

@@ -129,14 +129,15 @@ def test_a_window_that_leaves_the_source_is_padded_first():
 
 @pytest.mark.parametrize("planar", [True, False])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_levels_and_any_strides(planar, channels):
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint16])
+def test_levels_and_any_strides(planar, channels, dtype):
     pixels = picture(64, 48, 6, channels)
-    levels = np.linspace(-2, 2, 256 * channels, dtype=np.float32).reshape(channels, 256)
+    levels = np.linspace(0, 2000, 256 * channels).astype(dtype).reshape(channels, 256)
     for window, size in (((4, 4, 60, 44), (31, 23)), ((0, 0, 31, 23), (31, 23))):
         for hflip in (False, True):
             geometry = row(window, size, (-1, 0, 32, 23), hflip=hflip, fill=(3,) * channels)
             plain = run(pixels, geometry)
-            memory = np.zeros((channels, 23, 32) if planar else (23, 32, channels), np.float32)
+            memory = np.zeros((channels, 23, 32) if planar else (23, 32, channels), dtype)
             out = memory.transpose(1, 2, 0) if planar else memory
             resample_into(pixels, geometry, 0, out, levels=levels)
             expected = np.stack([levels[channel][plain[:, :, channel]] for channel in range(channels)], 2)

@@ -15,6 +15,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from fastdata.transforms import Plan, Unsupported, batch_op, compile_transform
+from fastdata.transforms.half_floats import bfloat16_bits, rounded, stored
 from fastdata.transforms.plan import CenterCrop, HorizontalFlip, Pad, RandomCrop, RandomResizedCrop, Resize
 
 IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
@@ -54,6 +55,54 @@ def test_levels_are_torchvisions_to_the_bit(name, compiled):
     assert (plan.levels == expected).all()
     mean, std = np.array(plan.mean)[:, None], np.array(plan.std)[:, None]
     assert np.allclose((grey / plan.divisor - mean) / std, expected, atol=1e-5)
+
+
+TO_HALF = {
+    "v2": lambda dtype: [v2.ToImage(), v2.ToDtype(dtype, scale=True), v2.Normalize(*IMAGENET)],
+    "v2 not scaled": lambda dtype: [v2.PILToTensor(), v2.ToDtype(dtype), v2.Normalize([123.7], [58.4])],
+    "v2 convert, twice": lambda dtype: [
+        v2.PILToTensor(), v2.ConvertImageDtype(dtype), v2.Normalize([0.4], [0.3]), v2.Normalize(*IMAGENET)
+    ],
+    "v1 convert": lambda dtype: [v1.PILToTensor(), v1.ConvertImageDtype(dtype), v1.Normalize(*IMAGENET)],
+    "last": lambda dtype: [v1.ToTensor(), v1.Normalize(*IMAGENET), v2.ToDtype(dtype, scale=True)],
+    "between": lambda dtype: [v1.ToTensor(), v1.ConvertImageDtype(dtype), v1.Normalize(*IMAGENET)],
+    "too large": lambda dtype: [v2.ToImage(), v2.ToDtype(dtype), v2.Normalize([3e4], [1e-4])],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", TO_HALF)
+def test_levels_of_16_bits_are_torchvisions_to_the_bit(name, dtype, compiled):
+    """torch rounds after each operation of a float of 16 bits: the cast, the subtraction, the division."""
+    steps = TO_HALF[name](dtype)
+    grey = np.arange(256, dtype=np.uint8)
+    every_level = Image.fromarray(np.stack([grey] * 3, axis=1)[None])
+    expected = v2.Compose(steps)(every_level)[:, 0]
+    plan = compiled(steps)
+    assert plan.dtype == str(dtype).removeprefix("torch.")
+    assert not plan.levels.flags.writeable
+    found = torch.from_numpy(plan.levels.copy())
+    assert expected.dtype == dtype
+    assert torch.equal(found.view(dtype).view(torch.int16), expected.view(torch.int16))
+    mean, std = np.array(plan.mean)[:, None], np.array(plan.std)[:, None]
+    formula = torch.from_numpy((grey / plan.divisor - mean) / std).to(dtype).float()
+    assert torch.allclose(formula, expected.float(), rtol=2**-6, atol=0.03)
+
+
+def test_rounding_is_torchs():
+    """Any floats, every tie of bfloat16, infinities and NaN."""
+    rng = np.random.default_rng(3)
+    bits = np.concatenate([rng.integers(0, 2**32, 50_000, np.uint32), np.arange(2**16, dtype=np.uint32) << 16 | 0x8000])
+    values = bits.view(np.float32)
+    some = ~np.isnan(values)  # which NaN torch makes depends on the processor
+    expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.uint16).numpy()
+    assert (bfloat16_bits(values)[some] == expected[some]).all()
+    assert np.isnan((bfloat16_bits(values[~some]).astype(np.uint32) << 16).view(np.float32)).all()
+    numbers = values[some]
+    for dtype in ("bfloat16", "float16"):
+        expected = torch.from_numpy(numbers).to(getattr(torch, dtype))
+        assert (rounded(numbers, dtype) == expected.float().numpy()).all()
+        assert stored(numbers, dtype).tobytes() == expected.view(torch.int16).numpy().tobytes()
 
 
 def test_the_usual_training_pipeline(compiled):
@@ -188,7 +237,9 @@ REFUSED = [
     ([v1.ToTensor(), v1.Normalize([0.5, 0.5], [1, 1])], "neither one value nor three"),
     ([v1.ToTensor(), v1.Normalize([0.5], [0.0])], "has a zero"),
     ([v1.ToTensor(), v1.ConvertImageDtype(torch.uint8)], "back to uint8"),
-    ([v2.ToImage(), v2.ToDtype(torch.float16)], "float16"),
+    ([v2.ToImage(), v2.ToDtype(torch.float64)], "float64"),
+    ([v2.ToImage(), v2.ToDtype(torch.bfloat16), v2.ToDtype(torch.float32)], "float32 behind bfloat16"),
+    ([v2.ToImage(), v2.ToDtype(torch.float16), v2.Normalize([0.5], [1e-9])], "a zero in float16"),
     ([v2.ToImage(), v2.ToDtype({tv_tensors.Image: torch.float32, "others": None})], "a dtype for each type"),
     (v2.ToDtype(torch.float32), "no tensor yet"),
 ]

@@ -23,6 +23,7 @@ SEED = 11
 IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 GEOMETRY = [v1.RandomResizedCrop((48, 40)), v1.RandomHorizontalFlip()]
 JITTER = v1.ColorJitter(0.4, 0.4, 0.4, 0.1)
+GREY = [v1.Grayscale()]
 SIMCLR = [v1.RandomApply([JITTER], 0.8), v1.RandomGrayscale(0.2), v1.RandomApply([v1.GaussianBlur(5)])]
 
 
@@ -96,6 +97,40 @@ def test_floats_are_the_levels_of_the_uint8(packs, memory_format):
     assert floats.is_contiguous(memory_format=memory_format)
     assert torch.equal(floats, F.normalize(pixels / 255, *IMAGENET))
     assert torch.equal(pixels, load(packs, [*GEOMETRY, *SIMCLR, v1.PILToTensor()], memory_format=memory_format))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("steps", [[], SIMCLR, GREY], ids=["none", "simclr", "grey"])
+@pytest.mark.parametrize("backend", ["native", "pillow"])
+def test_floats_of_16_bits(packs, memory_format, dtype, steps, backend):
+    """The dtype last: torch's rounding of the float32 batch. The dtype first: torchvision's arithmetic in it."""
+    options = {"memory_format": memory_format, "decoder": backend}
+    statistics = IMAGENET if steps is not GREY else ([0.45], [0.22])
+    last = [*GEOMETRY, *steps, v1.ToTensor(), v1.Normalize(*statistics)]
+    found = load(packs, [*last, v2.ToDtype(dtype)], **options)
+    assert found.dtype == dtype
+    assert found.is_contiguous(memory_format=memory_format)
+    assert torch.equal(found, load(packs, last, **options).to(dtype))
+    pixels = load(packs, [*GEOMETRY, *steps, v1.PILToTensor()], **options)
+    first = [v2.ToDtype(dtype, scale=True), v2.Normalize(*statistics)]
+    assert torch.equal(load(packs, [*GEOMETRY, *steps, v2.ToImage(), *first], **options), v2.Compose(first)(pixels))
+
+
+@pytest.mark.parametrize("value", [0.3, (0.1, 0.5, 3.0), "random"])
+def test_erasing_bfloat16(packs, value):
+    steps = [*GEOMETRY, v2.ToImage(), v2.ToDtype(torch.bfloat16, scale=True), v2.RandomErasing(1.0, value=value)]
+    before, found = load(packs, steps[:-1]), load(packs, steps)
+    changed = (found != before).all(dim=1)
+    assert changed.any(dim=(1, 2)).all()
+    erased = found.permute(0, 2, 3, 1)[changed].float()
+    if value == "random":
+        assert abs(erased.mean()) < 6 / erased.numel() ** 0.5
+        assert abs(erased.std() - 1) < 6 / erased.numel() ** 0.5
+    else:
+        assert (erased == torch.tensor(value).to(torch.bfloat16).float()).all()
+        normalize = v2.Normalize(*IMAGENET)
+        assert torch.equal(load(packs, [*steps, normalize]), normalize(found))
 
 
 @pytest.mark.parametrize("end", [[v1.PILToTensor()], [v1.ToTensor(), v1.Normalize(0.5, 0.25), v1.RandomErasing(1.0)]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -153,15 +155,31 @@ def test_any_strides(kit, kernels, layout, source):
 
 @pytest.mark.parametrize("planar", [True, False])
 @pytest.mark.parametrize("source", ["420", "grey"])
-def test_levels_make_floats(kit, planar, source):
-    levels = np.random.default_rng(0).normal(size=(3, 256)).astype(np.float32)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint16])
+def test_levels_make_floats(kit, planar, source, dtype):
+    """uint16 holds the bits of bfloat16."""
+    rng = np.random.default_rng(0)
+    levels = rng.integers(0, 2**16, (3, 256), np.uint16) if dtype == np.uint16 else rng.normal(size=(3, 256))
+    levels = levels.astype(dtype)
     blob = kit.jpeg_of(kit.noisy_photo(64, 48), source)
     geometry = kit.crops([(0, 0, 64, 48)], (40, 30), rect=np.array([[-3, -2, 40, 30]], np.int32), fill=(7, 8, 9))
-    floats = (
-        np.zeros((1, 3, 30, 40), np.float32).transpose(0, 2, 3, 1) if planar else np.zeros((1, 30, 40, 3), np.float32)
-    )
+    memory = np.zeros((2, 3, 30, 40) if planar else (2, 30, 40, 3), dtype)
+    floats = memory.transpose(0, 2, 3, 1) if planar else memory
     with NativeBatchDecoder(1) as decoder:
-        assert decoder.decode_batch(kit.pack([blob], [(64, 48)]), geometry, floats, levels=levels) == {}
+        assert decoder.decode_batch(kit.pack([blob], [(64, 48)]), geometry, floats[:1], levels=levels) == {}
     expected = kit.by_pillow(blob, geometry, 0)
     for channel in range(3):
         assert np.array_equal(floats[0, :, :, channel], levels[channel][expected[:, :, channel]])
+    assert not memory[1].any(), "something was written behind the picture"
+
+
+def test_levels_and_pixels_have_one_dtype(kit):
+    blob = kit.jpeg_of(kit.noisy_photo(16, 16), "420")
+    geometry = kit.crops([(0, 0, 16, 16)], (8, 8))
+    with NativeBatchDecoder(1) as decoder:
+        for levels, pixels in itertools.permutations((np.float32, np.float16, np.uint16, np.float64), 2):
+            out = np.zeros((1, 8, 8, 3), pixels)
+            with pytest.raises(ValueError, match="levels"):
+                decoder.decode_batch(kit.pack([blob], [(16, 16)]), geometry, out, levels=np.zeros((3, 256), levels))
+        with pytest.raises(ValueError, match="levels"):
+            decoder.decode_batch(kit.pack([blob], [(16, 16)]), geometry, np.zeros((1, 8, 8, 3), np.uint16))
