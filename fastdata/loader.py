@@ -60,8 +60,8 @@ class FastLoader(DataLoader[Any]):
     Where the data set is a pack, a PackedDataset or torchvision's ImageFolder, and every step of its transform is
     known, ``num_workers`` threads decode straight into the memory of the batch; else everything is DataLoader's.
     ``explain()`` says which, and why. Batches are (images, labels): images (n, C, H, W), uint8, or floats where the
-    transform ends in ToTensor, ToDtype or Normalize; labels (n,) int64, or as the pack has them; only [images] where it has
-    none. A batch's memory is the caller's as long as anything refers to it. ``last`` tells keys, indices and valid
+    transform ends in ToTensor, ToDtype or Normalize; labels (n,) int64, or as the pack has them; only [images] where it
+    has none. A batch's memory is the caller's as long as anything refers to it. ``last`` tells keys, indices and valid
     entries of the batch delivered last.
     """
 
