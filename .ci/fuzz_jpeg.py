@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import simplejpeg
@@ -31,7 +32,8 @@ def seeds(rng: np.random.Generator) -> list[bytes]:
             stream = io.BytesIO()
             small.convert(mode).save(stream, "JPEG", quality=80, **options)
             blobs.append(stream.getvalue())
-    return blobs
+    folder = Path(__file__).parents[1] / "tests" / "decoding" / "native" / "arithmetic"
+    return blobs + [file.read_bytes() for file in sorted(folder.glob("*.jpg"))]
 
 
 def damage(rng: np.random.Generator, blobs: list[bytes]) -> bytes:

@@ -103,6 +103,7 @@ def jpeg_of(pixels: np.ndarray, kind: str) -> bytes:
     options: dict[str, object] = {
         "grey": {},
         "cmyk": {},
+        "ycck": {},
         "progressive 444": {"progressive": True, "subsampling": 0},
         "progressive 420": {"progressive": True, "subsampling": 2},
         "restart rows 420": {"restart_marker_rows": 1, "subsampling": 2},
@@ -110,14 +111,18 @@ def jpeg_of(pixels: np.ndarray, kind: str) -> bytes:
         "rgb stored": {"keep_rgb": True},
     }[kind]
     image = Image.fromarray(pixels)
-    image = image.convert({"grey": "L", "cmyk": "CMYK"}.get(kind, "RGB"))
+    image = image.convert({"grey": "L", "cmyk": "CMYK", "ycck": "CMYK"}.get(kind, "RGB"))
     stream = io.BytesIO()
     image.save(stream, "JPEG", quality=90, **options)
-    return stream.getvalue()
+    blob = stream.getvalue()
+    if kind == "ycck":  # the same numbers, said to be YCCK: the last byte of Adobe's segment
+        at = blob.index(b"Adobe") + 11
+        blob = blob[:at] + b"\x02" + blob[at + 1 :]
+    return blob
 
 
 KINDS = (
-    "444", "422", "420", "440", "411", "grey", "cmyk", "progressive 444", "progressive 420", "restart rows 420",
+    "444", "422", "420", "440", "411", "grey", "cmyk", "ycck", "progressive 444", "progressive 420", "restart rows 420",
     "restart blocks 422", "rgb stored",
 )  # fmt: skip
 
