@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from fastdata.dataset import PackedDataset, rank_and_world
 from fastdata.decoding.facade import backend_in_use, batch_decoder
 from fastdata.device_ops import Normalizer
-from fastdata.engine.arguments import check_arguments
+from fastdata.engine.arguments import EngineAsked, check_arguments, check_on_error
 from fastdata.engine.choice import Choice, choose, plain_image_folder
 from fastdata.engine.collate import Collator
 from fastdata.engine.cores import usable_cores
@@ -26,13 +26,14 @@ from fastdata.engine.explaining import Facts, explain_engine, explain_workers
 from fastdata.engine.guarded import Unguarded
 from fastdata.engine.loader_cache import LoaderCache
 from fastdata.engine.memory import available_memory
+from fastdata.engine.mixing import Mixer, in_turn
 from fastdata.engine.reading import leaf_of, source_of
 from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.sampler import EpochSampler
 from fastdata.engine.seeded import preserved
 from fastdata.engine.slots import SlotRing
 from fastdata.engine.source import FileSource, NumberSource, StoreSource
-from fastdata.engine.workers import drawn_info, seen_by_workers
+from fastdata.engine.workers import drawn_info, seen_by_workers, taken_valid
 from fastdata.errors import OptionError
 from fastdata.faults import FaultLog
 from fastdata.prefetch import CudaPrefetcher
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from fastdata.engine.batches import Batch, BatchInfo
+    from fastdata.engine.mixing import Valid
     from fastdata.engine.resume import Progress
     from fastdata.engine.source import Keyed, Source
     from fastdata.order import Uneven
@@ -99,6 +101,7 @@ class FastLoader(DataLoader[Any]):
         cache: str | None = None,
         cache_bytes: int | None = None,
         fidelity: str = "exact",
+        mix: Any = None,  # noqa: ANN401  an object of torchvision's
         engine: bool | None = None,
     ) -> None:
         """Take DataLoader's arguments as DataLoader does, and these, by keyword only.
@@ -112,8 +115,8 @@ class FastLoader(DataLoader[Any]):
         record's checksum when it is read. io: "mmap" or "pread". cache: keep "encoded" records or "decoded" pixels in
         memory after their first use, up to cache_bytes (default: half of what is available), shared by the processes
         of one machine. fidelity: "exact" pixels equal Pillow's within a grey level; "fast" lets the compiled core
-        decode smaller what is shrunk, and upsample colours plainly. engine: False takes DataLoader's own way always,
-        True raises where the engine cannot serve.
+        decode smaller what is shrunk, and upsample colours plainly. mix: v2.MixUp, v2.CutMix or v2.RandomChoice of
+        them, for whole batches on the device. engine: False is DataLoader's way, True raises where it cannot serve.
         """
         check_arguments(transform, memory_format, seed)
         packed = isinstance(dataset, (str, os.PathLike, Store))
@@ -141,7 +144,8 @@ class FastLoader(DataLoader[Any]):
         self._packed, self.transform, self.target_transform = packed, transform, target_transform
         self.decoder, self.device, self.seed, self.on_error = decoder, device, seed, on_error
         self.max_faults, self.uneven, self.memory_format = max_faults, uneven, memory_format
-        self.verify, self.io, self.engine, self.fidelity = verify, io, engine, fidelity
+        self.verify, self.io, self.engine, self.fidelity, self.mix = verify, io, engine, fidelity, mix
+        self._mixer = Mixer.asked(mix, leaf_of(dataset))
         self.last: BatchInfo | None = None
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         total = len(dataset) if sized else None
@@ -179,31 +183,10 @@ class FastLoader(DataLoader[Any]):
             drop_last=drop_last,
             seed=seed,
             generator=generator,
-            world=rank_and_world()[1],
+            rank_and_world=rank_and_world(),
         )
-        self._check_asked(cache)
-
-    def _check_asked(self, cache: str | None) -> None:
-        """Raise OptionError where something is the engine's, or its decoder's, and would not be given."""
-        if self.on_error != "raise" and isinstance(self.dataset, IterableDataset):
-            msg = f"on_error={self.on_error!r}: an IterableDataset ends where it fails; catch errors in its __iter__"
-            raise OptionError(msg)
-        asked = "engine=True" if self.engine else ""
-        if cache is not None:
-            asked = asked or f"cache={cache!r}, which is the engine's"
-        if self.fidelity not in {"exact", "fast"}:
-            msg = f"fidelity={self.fidelity!r}: expected 'exact' or 'fast'"
-            raise OptionError(msg)
-        if self.fidelity == "fast":
-            asked = asked or "fidelity='fast', which is the engine's"
-            batch_decoder(self._decoder_name(), 1, fast=True).close()
-            if cache == "decoded":
-                msg = "cache='decoded' keeps exact pixels of whole pictures: with fidelity='fast' take cache='encoded'"
-                raise OptionError(msg)
-        if asked and self._choose().plan is None:
-            hint = "" if cache is None else " (fastdata.cached keeps the samples of any data set)"
-            msg = f"{asked}, but {self._choose().why}{hint}"
-            raise OptionError(msg)
+        check_on_error(on_error, dataset)
+        EngineAsked(engine, cache, fidelity, self._mixer).check(self._decoder_name(), self._choose)
 
     def __iter__(self) -> Any:  # noqa: ANN401  DataLoader names its own iterator class
         """Start an epoch: on the engine, or as DataLoader does; on ``device`` either way."""
@@ -246,6 +229,7 @@ class FastLoader(DataLoader[Any]):
             collates=not self._default_collate(),
             target_transform=self._target_transform() is not None,
             worker_init=self.worker_init_fn is not None,
+            mix="" if self._mixer is None else self._mixer.explain(),
         )
         if choice.plan is None:
             return explain_workers(facts, map_style=not isinstance(self.dataset, IterableDataset))
@@ -376,10 +360,24 @@ class FastLoader(DataLoader[Any]):
 
         progress = self._course.begin()
         batches: Iterator[Any] = map(collate_noted, engine.run(self._course.jobs(self._base_seed), runner))
-        if self.device is not None:
-            transform = _normalizer(plan) if normalizes else None
-            batches = iter(CudaPrefetcher(batches, self.device, transform, streams=self._streams_here()))
+        steps: list[Callable[[Any], Any]] = [_normalizer(plan)] if normalizes else []
+        batches = self._behind(batches, steps, lambda _: infos[-1].valid)
         return self._delivery(batches, progress, infos.popleft)
+
+    def _behind(
+        self,
+        batches: Iterator[Any],
+        steps: list[Callable[[Any], Any]],
+        valid: Valid | None,
+    ) -> Iterator[Any]:
+        """Return the batches on their device, behind ``steps`` and mixed; valid tells of a batch by its number."""
+        if self._mixer is not None:
+            here = self.device is None
+            batches = mixing = self._mixer.over(batches, self._course.key, self._course.place, valid, here=here)
+            steps.append(mixing)
+        if self.device is None:
+            return batches
+        return iter(CudaPrefetcher(batches, self.device, in_turn(steps), streams=self._streams_here()))
 
     def _start_workers(self) -> Delivery:
         """Start an epoch as DataLoader does; a map-style data set's indices come from the course."""
@@ -387,15 +385,17 @@ class FastLoader(DataLoader[Any]):
         batches: Any = super().__iter__()
         if isinstance(self.dataset, IterableDataset):
             next(islice(batches, progress.before, progress.before), None)  # made again: who knows how to pass over?
+        if progress.draw_seed < 0:
+            progress.draw_seed = batches._base_seed  # noqa: SLF001  what DataLoader drew for its workers
         source = source_of(self.dataset, _read_leaf)
         keyed: Keyed = NumberSource() if isinstance(source, str) else source
         guard = None
         if self.on_error != "raise":
             self.faults = self.faults.anew(len(self.dataset) if hasattr(self.dataset, "__len__") else None)
             batches = guard = Unguarded(batches, self.faults, keyed.key)
-        if self.device is not None:
-            batches = iter(CudaPrefetcher(batches, self.device, streams=self._streams_here()))
-        if not (self._course.numbered and self.in_order):
+        numbered = self._course.numbered and self.in_order
+        batches = self._behind(batches, [], partial(taken_valid, progress, guard) if numbered else None)
+        if not numbered:
             return self._delivery(batches, progress, None)
         return self._delivery(batches, progress, partial(drawn_info, progress, keyed, guard), failures_drawn=True)
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import numbers
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
+from torch.utils.data import IterableDataset
 
+from fastdata.decoding.facade import batch_decoder
 from fastdata.errors import OptionError
 
-__all__ = ["check_arguments"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastdata.engine.choice import Choice
+    from fastdata.engine.mixing import Mixer
+
+__all__ = ["EngineAsked", "check_arguments", "check_on_error"]
 
 
 def check_arguments(transform: object, memory_format: object, seed: object) -> None:
@@ -24,3 +34,44 @@ def check_arguments(transform: object, memory_format: object, seed: object) -> N
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, numbers.Integral)):
         msg = f"seed={seed!r}: expected a whole number, or None for torch's generator"
         raise OptionError(msg)
+
+
+def check_on_error(on_error: str, dataset: object) -> None:
+    """Raise OptionError where samples cannot be left out one by one."""
+    if on_error != "raise" and isinstance(dataset, IterableDataset):
+        msg = f"on_error={on_error!r}: an IterableDataset ends where it fails; catch errors in its __iter__"
+        raise OptionError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAsked:
+    """What a loader was asked for that is the engine's, or its decoder's, and must not be left out in silence."""
+
+    engine: bool | None
+    cache: str | None
+    fidelity: str
+    mixer: Mixer | None
+
+    def check(self, decoder: str, choose: Callable[[], Choice]) -> None:
+        """Raise OptionError for what would not be given; ``choose`` says which way the loader takes."""
+        asked = "engine=True" if self.engine else ""
+        if self.cache is not None:
+            asked = asked or f"cache={self.cache!r}, which is the engine's"
+        if self.fidelity not in {"exact", "fast"}:
+            msg = f"fidelity={self.fidelity!r}: expected 'exact' or 'fast'"
+            raise OptionError(msg)
+        if self.fidelity == "fast":
+            asked = asked or "fidelity='fast', which is the engine's"
+            batch_decoder(decoder, 1, fast=True).close()
+            if self.cache == "decoded":
+                msg = "cache='decoded' keeps exact pixels of whole pictures: with fidelity='fast' take cache='encoded'"
+                raise OptionError(msg)
+        if not asked and self.mixer is None:
+            return
+        choice = choose()
+        if asked and choice.plan is None:
+            hint = "" if self.cache is None else " (fastdata.cached keeps the samples of any data set)"
+            msg = f"{asked}, but {choice.why}{hint}"
+            raise OptionError(msg)
+        if self.mixer is not None and choice.plan is not None:
+            self.mixer.check_dtype(is_float=choice.plan.levels is not None)

@@ -42,9 +42,10 @@ class Course:
         drop_last: bool,
         seed: int | None,
         generator: torch.Generator | None,
-        world: int,
+        rank_and_world: tuple[int, int],
     ) -> None:
-        """Borrow all; batch_sampler None means that samples come one by one. world: how many ranks there are."""
+        """Borrow all; batch_sampler None means that samples come one by one."""
+        self._rank, world = rank_and_world
         self._dataset, self._sampler = dataset, getattr(batch_sampler, "sampler", sampler)
         self._batches = sampler if batch_sampler is None else batch_sampler
         self._one_by_one = batch_sampler is None
@@ -72,6 +73,15 @@ class Course:
     def numbered(self) -> bool:
         """Whether ``progress.drawn`` will tell what the workers' batches hold."""
         return self._order is not None
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The number in its epoch of the batch that is due, this rank, and how many ranks there are."""
+        return self.progress.before, getattr(self._sampler, "rank", self._rank), self._world
+
+    def key(self) -> tuple[int, int]:
+        """Return (seed, epoch) of the draws, once the first batch of the epoch was asked for."""
+        return self._key(self.progress)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next one is; one that a loaded state goes on with stays where it is."""

@@ -25,6 +25,7 @@ class Facts:
     collates: bool
     target_transform: bool
     worker_init: bool
+    mix: str = ""
 
 
 def explain_workers(facts: Facts, *, map_style: bool) -> str:
@@ -34,6 +35,7 @@ def explain_workers(facts: Facts, *, map_style: bool) -> str:
         lines.append(f"randomness: seed {facts.seed}, for the generators of torch, numpy and random at each sample")
     if facts.copied_to:
         lines.append(f"batches are copied to {facts.copied_to} as they are")
+    lines += _mixed(facts)
     return "\n".join(lines)
 
 
@@ -52,10 +54,20 @@ def explain_engine(facts: Facts, plan: Plan, decoder: str) -> str:
         lines.append(facts.cache)
     if facts.on_cuda and not plan.finish:
         lines.append(f"uint8 is copied to {facts.copied_to}; cast and normalise happen there")
+    if facts.on_cuda and plan.finish:
+        lines.append(f"floats are copied to {facts.copied_to}: RandomErasing, behind ToTensor, is done in the threads")
     if facts.collates:
         lines.append("collate_fn gets a list of (image view, label) and runs in the consumer's thread")
     if facts.target_transform:
         lines.append("target_transform runs in the consumer's thread")
     if facts.worker_init:
         lines.append("worker_init_fn is not called: the engine has no worker processes")
+    lines += _mixed(facts)
     return "\n".join(lines)
+
+
+def _mixed(facts: Facts) -> list[str]:
+    if not facts.mix:
+        return []
+    where = f"on {facts.copied_to}, batch by batch" if facts.copied_to else "batch by batch, in the consumer's thread"
+    return [f"{facts.mix}: {where}; equal to torchvision's for the same lambda and box"]

@@ -167,7 +167,18 @@ class Unguarded:
         self, indices: NDArray[np.int64], valid: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return indices and valid entries of the next batch, from those that were asked for."""
-        rows, others = self._rows.popleft()
+        return self._settled(indices, valid, *self._rows.popleft())
+
+    def taken(
+        self, indices: NDArray[np.int64], valid: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return indices and valid entries of the batch that was given last, from those that were asked for."""
+        return self._settled(indices, valid, *self._rows[-1])
+
+    @staticmethod
+    def _settled(
+        indices: NDArray[np.int64], valid: NDArray[np.bool_], rows: list[int] | None, others: list[int] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         if others is not None:
             return np.array(others, np.int64), np.zeros(len(others), bool)
         if rows is None:

@@ -76,6 +76,10 @@ class Progress:
         self.batches += 1 + self._failed
         self._failed = 0
 
+    def drawn_as(self, batch: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Return (indices, valid) of a batch, by its number, that workers were asked for and the user has not got."""
+        return self.drawn[batch - self.batches - self._failed]
+
     def fail(self) -> None:
         """Note a batch that raised: it is tried again by a run that goes on from here, unless a later one came."""
         self._failed += 1

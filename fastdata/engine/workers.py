@@ -13,11 +13,13 @@ from fastdata.engine.seeded import SeededCollate, SeededDataset, UsersDatasetIni
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from fastdata.engine.guarded import Unguarded
     from fastdata.engine.resume import Progress
     from fastdata.engine.source import Keyed
 
-__all__ = ["drawn_info", "seen_by_workers"]
+__all__ = ["drawn_info", "seen_by_workers", "taken_valid"]
 
 
 def seen_by_workers(
@@ -53,3 +55,11 @@ def drawn_info(progress: Progress, keyed: Keyed, guard: Unguarded | None) -> Bat
     if guard is not None:
         indices, valid = guard.delivered(indices, valid)
     return BatchInfo(indices, valid, Keys(keyed, indices))
+
+
+def taken_valid(progress: Progress, guard: Unguarded | None, batch: int) -> NDArray[np.bool_] | None:
+    """Return which samples count of the batch that was taken from the workers last, by its number; None: all."""
+    indices, valid = progress.drawn_as(batch)
+    if guard is None:
+        return valid
+    return guard.taken(indices, np.ones(len(indices), bool) if valid is None else valid)[1]

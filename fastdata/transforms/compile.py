@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
     Read = GeometryRead | Coloured | Erasing | Sized
 
-__all__ = ["compile_transform"]
+__all__ = ["check_untouched", "compile_transform"]
 
 #: Where the types that are understood are looked up, if somebody has imported them.
 _HOMES = ("torchvision.transforms", "torchvision.transforms.v2", "torch.nn")
 _CONTAINERS = ("Compose", "Sequential")
 _METHODS = (
     "__call__", "forward", "transform", "make_params", "get_params", "check_inputs", "_call_kernel",
-    "_augmentation_space", "_apply_image_or_video_transform", "_get_random_item",
+    "_augmentation_space", "_apply_image_or_video_transform", "_get_random_item", "_mixup_label",
 )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def _flat(transform: object) -> Iterator[object]:
             yield transform
             return
         try:
-            _check_untouched(transform)
+            check_untouched(transform)
         except RefusedError as error:
             raise _ContainerError(f"{name}: {error}") from None
         steps = list(transform) if name == "Sequential" else vars(transform).get("transforms")  # type: ignore[call-overload]
@@ -119,7 +119,7 @@ def _read(step: object) -> Read:
     reader: Any = _ALL_READERS.get(name)
     if home is None or reader is None:
         refuse("not known to the engine")
-    _check_untouched(step)
+    check_untouched(step)
     try:
         return reader(step, home.endswith(".v2"))  # type: ignore[no-any-return]
     except AttributeError as error:
@@ -161,7 +161,7 @@ def _mirrored(flip: HorizontalFlip | VerticalFlip) -> Mirror:
     return Mirror(0 if isinstance(flip, HorizontalFlip) else 1, flip.p)
 
 
-def _check_untouched(step: object) -> None:
+def check_untouched(step: object) -> None:
     """Raise unless the methods that torch calls are torch's own and no hook is set."""
     cls, own = type(step), vars(step)
     for name in _METHODS:
