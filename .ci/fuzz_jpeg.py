@@ -94,7 +94,7 @@ def run(seconds: float, seed: int) -> int:
             np.ascontiguousarray(whole[:, 2]), np.ascontiguousarray(whole[:, 3]), box, box.astype(np.float64),
             np.full((n, 2), side, np.int32), np.tile(np.array([0, 0, side, side], np.int32), (n, 1)),
             rng.random(n) < 0.5, rng.random(n) < 0.5, (0, 0, 0),  # noqa: PLR2004
-            (int(rng.integers(0, 6)), True, 4_000_000, bool(rng.integers(2))), out, None,
+            (int(rng.integers(0, 6)), True, 4_000_000, bool(rng.integers(2)), int(rng.integers(3))), out, None,
         )  # fmt: skip
         assert all(0 < status < 7 and message for _, status, message in failed), failed  # noqa: PLR2004  image_job.hpp
         for data, (w, h) in zip(batch[:8], sizes, strict=False):

@@ -8,12 +8,13 @@ from typing import Any, Literal, get_args, get_type_hints
 from fastdata.errors import OptionError
 from fastdata.types import PixelPolicy
 
-__all__ = ["Codec", "Filter", "PackOptions", "ResizeMode", "Subsampling"]
+__all__ = ["Codec", "Fidelity", "Filter", "PackOptions", "ResizeMode", "Subsampling"]
 
 ResizeMode = Literal["shorter", "longer", "exact", "crop", "pad"]
 Filter = Literal["bicubic", "bilinear", "lanczos", "box", "hamming"]
 Codec = Literal["keep", "jpeg", "png", "webp", "bmp", "raw"]
 Subsampling = Literal["4:2:0", "4:2:2", "4:4:4"]
+Fidelity = Literal["exact", "fast"]
 
 #: Fields that say how to run, not what the pack holds: they are not written into it, as packs must not depend on them.
 _RUN = frozenset({"workers", "worker_timeout", "resume", "overwrite", "on_error", "max_errors"})
@@ -29,6 +30,11 @@ class PackOptions:
     resize_mode: "shorter" and "longer" keep the shape; "exact" stretches; "crop" covers and cuts the middle out;
     "pad" fits in and lays the picture on ``background``. Nothing is enlarged unless ``upscale``.
     filter: the antialiasing filter; bicubic is what Pillow's resize and thumbnail take.
+    fidelity: "exact" gives the pixels of Pillow's whole decode and resize, within 1 grey level. "fast" decodes a JPEG
+    2, 4 or 8 times smaller first (libjpeg's scaled IDCT) where that leaves at least twice the target on each side, as
+    Pillow's thumbnail does: much quicker for camera photographs, the same as exact for JPEGs below four times the
+    target and for other formats. The compiled core does it; where it was not built, or leaves a file (CMYK), Pillow's
+    draft does, to the same pixels and more slowly. The report counts both, and what was decoded whole.
     codec: "keep" leaves the bytes of a picture that needs no change and writes JPEG otherwise; "raw" is uint8 HWC.
     quality: 1 to 100, of JPEG and WebP. subsampling: of JPEG's colours.
     restart_rows: rows of blocks (MCUs) from one restart marker of a JPEG to the next; or restart_blocks: blocks, the
@@ -52,6 +58,7 @@ class PackOptions:
     resize_mode: ResizeMode = "shorter"
     upscale: bool = False
     filter: Filter = "bicubic"
+    fidelity: Fidelity = "exact"
     codec: Codec = "keep"
     quality: int = 90
     subsampling: Subsampling = "4:2:0"
@@ -84,6 +91,11 @@ class PackOptions:
         for name in ("upscale", "shuffle", "resume", "overwrite", "subdir"):
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         self._check_sizes()
+        if self.fidelity == "fast" and self.resize is None:
+            msg = (
+                "fidelity='fast' decodes JPEGs smaller where they are made smaller anyway: it needs resize (--resize N)"
+            )
+            raise OptionError(msg)
         _check(_whole(self.quality, 1, 100), "quality", self.quality, "a whole number from 1 to 100")
         good = len(self.background) == 3 and all(_whole(v, 0, 255) for v in self.background)  # noqa: PLR2004  R, G, B
         _check(good, "background", self.background, "three numbers from 0 to 255: red, green, blue")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "pack"]
 
+_NAMED = 10  # JPEGs without markers that the report names
 _LATE_MARGIN = 100  # skipped samples beyond max_errors after which going on is pointless
 
 
@@ -158,6 +159,9 @@ class _Run:
         self._start = time.perf_counter()
         self._skipped: list[Skipped] = []
         self._differs: Counter[str] = Counter()
+        self._drafted: Counter[str] = Counter()
+        self._unmarked = 0
+        self._unmarked_first: list[str] = []
         self._sums, self._hash = ChannelSums(), ContentHash()
         self._samples = self._bytes_in = self._bytes_out = self._smaller = self._kept = 0
 
@@ -191,6 +195,11 @@ class _Run:
         self._smaller += packed.smaller
         self._kept += packed.kept
         self._differs.update(packed.differs)
+        self._drafted.update([packed.drafted] if packed.drafted else [])
+        if packed.unmarked:
+            self._unmarked += 1
+            if len(self._unmarked_first) < _NAMED:
+                self._unmarked_first.append(f"key {packed.record.key!r}: {packed.unmarked}")
         self._sums += packed.sums
         self._hash.add(packed.record)
 
@@ -242,4 +251,8 @@ class _Run:
             content_hash=self._hash.hexdigest(),
             workers=self._workers,
             seconds=time.perf_counter() - self._start,
+            fidelity=self._options.fidelity,
+            drafted=dict(self._drafted),
+            unmarked=self._unmarked,
+            unmarked_first=tuple(self._unmarked_first),
         )

@@ -34,7 +34,9 @@ class PackReport:
     bytes_in, bytes_out: of the image fields, as stored in source and pack. ignored: files of the source that are no
     images, by type. differs: pictures whose pixels are not those that torchvision's ImageFolder would give, by cause.
     smaller: pictures that stayed below the size asked for, since nothing is enlarged without upscale. seconds: wall.
-    resumed: samples that an earlier run, with resume, had finished.
+    resumed: samples that an earlier run, with resume, had finished. fidelity: as it was asked for. drafted: JPEGs that
+    were decoded smaller than they are, by who did it ("core", "pillow"). unmarked: JPEGs that were to get restart
+    markers and could not; unmarked_first: key and reason of the first ten.
     """
 
     dst: str
@@ -53,6 +55,10 @@ class PackReport:
     workers: int = 1
     seconds: float = 0.0
     resumed: int = 0
+    fidelity: str = "exact"
+    drafted: Mapping[str, int] = field(default_factory=dict)
+    unmarked: int = 0
+    unmarked_first: tuple[str, ...] = ()
 
     @property
     def images_per_second(self) -> float:
@@ -74,6 +80,8 @@ class PackReport:
         )
         if self.resumed:
             yield f"{self.resumed} of them were finished by the run before (--resume)"
+        if self.fidelity != "exact":
+            yield f"fidelity {self.fidelity}: {self._drafted()}"
         if self.mean:
             mean, std = (", ".join(f"{v:.4f}" for v in values) for values in (self.mean, self.std))
             yield f"mean ({mean}), std ({std})"
@@ -85,7 +93,20 @@ class PackReport:
         if self.ignored:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.ignored.items()))
             yield f"ignored {sum(self.ignored.values())} files that are no images: {kinds}"
+        if self.unmarked:
+            yield f"{self.unmarked} JPEGs could not get restart markers and are kept without:"
+            yield from (f"  {one}" for one in self.unmarked_first)
+            if self.unmarked > len(self.unmarked_first):
+                yield f"  ... and {self.unmarked - len(self.unmarked_first)} more"
         yield from self._skipped_lines()
+
+    def _drafted(self) -> str:
+        core, pillow = self.drafted.get("core", 0), self.drafted.get("pillow", 0)
+        slower = f", {pillow} by Pillow (slower than the compiled core)" if pillow else ""
+        whole = self.samples - core - pillow
+        return (
+            f"{core} decoded smaller by the compiled core{slower}, {whole} whole (no JPEG, or no room above the target)"
+        )
 
     def _skipped_lines(self) -> Iterator[str]:
         if not self.skipped:

@@ -12,7 +12,7 @@ from fastdata.errors import ImageTooLargeError
 if TYPE_CHECKING:
     from fastdata.converters.options import PackOptions
 
-__all__ = ["Placement", "place", "resample"]
+__all__ = ["Placement", "place", "resample", "resized"]
 
 _FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
@@ -100,7 +100,7 @@ def resample(picture: Image.Image, placement: Placement, options: PackOptions) -
     The filter is Pillow's, whose support grows with the factor: the reference for antialiased resizing.
     """
     if placement.size != picture.size:
-        picture = picture.resize(placement.size, _FILTERS[options.filter])
+        picture = resized(picture, placement.size, options)
     if placement.canvas == picture.size:
         return picture
     (left, top), (width, height) = placement.corner, placement.canvas
@@ -109,3 +109,13 @@ def resample(picture: Image.Image, placement: Placement, options: PackOptions) -
     canvas = Image.new("RGB", (1, 1), options.background).convert(picture.mode).resize(placement.canvas)
     canvas.paste(picture, placement.corner)
     return canvas
+
+
+def resized(
+    picture: Image.Image,
+    size: tuple[int, int],
+    options: PackOptions,
+    box: tuple[float, float, float, float] | None = None,
+) -> Image.Image:
+    """Return an RGB or L picture (or ``box`` of it) in another size, by the filter asked for."""
+    return picture.resize(size, _FILTERS[options.filter], box=box)

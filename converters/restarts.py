@@ -27,18 +27,22 @@ def check_restarts(options: PackOptions) -> None:
         raise OptionError(msg)
 
 
-def with_restarts(data: bytes, header: Header, options: PackOptions) -> bytes:
-    """Return the bytes of a picture that is kept: a JPEG with the markers asked for, to the same pixels.
+def with_restarts(data: bytes, header: Header, options: PackOptions) -> tuple[bytes, str]:
+    """Return the bytes of a picture that is kept: a JPEG with the markers asked for, to the same pixels; and "".
 
-    A JPEG that cannot have them without a change (scans missing, tables that change between scans) stays as it is.
+    A JPEG that cannot have them without a change (scans missing, tables that change between scans) stays as it is, and
+    the reason is returned with it.
     """
     if not options.restarts or header.codec != "jpeg":
-        return data
+        return data, ""
     blocks = AUTO_BLOCKS if options.restart_blocks == "auto" else options.restart_blocks
     try:
-        return transcode(data, restart_rows=options.restart_rows, restart_blocks=blocks, max_pixels=options.max_pixels)
-    except DecodeError:
-        return data
+        marked = transcode(
+            data, restart_rows=options.restart_rows, restart_blocks=blocks, max_pixels=options.max_pixels
+        )
+    except DecodeError as error:
+        return data, str(error) or type(error).__name__
+    return marked, ""
 
 
 def pillow_options(width: int, mode: str, options: PackOptions) -> dict[str, int]:

@@ -118,6 +118,8 @@ class Spool:
             "differs": packed.differs,
             "smaller": packed.smaller,
             "kept": packed.kept,
+            "unmarked": packed.unmarked,
+            "drafted": packed.drafted,
         }
         values = b"".join(bytes(f.data) for f in record.fields)
         if len(values) <= _MOST:
@@ -222,4 +224,6 @@ def _packed(row: Row, head: dict[str, Any], values: bytes) -> Packed:
         tuple(head["differs"]),
         head["smaller"],
         head["kept"],
+        head["unmarked"],
+        head["drafted"],
     )

@@ -11,7 +11,7 @@ from PIL import Image
 
 from fastdata.converters.content import DigestedRecord, record_digest
 from fastdata.converters.encoding import encode
-from fastdata.converters.quick_resize import QuickResizer
+from fastdata.converters.quick_resize import Drafted, QuickResizer
 from fastdata.converters.report import Skipped
 from fastdata.converters.resizing import place, resample
 from fastdata.converters.restarts import with_restarts
@@ -40,7 +40,8 @@ class Packed:
 
     bytes_in: of the image in the source. differs: why its pixels are not those of torchvision's ImageFolder. smaller:
     it stayed below the size asked for. kept: it was not encoded anew: its bytes are the source's, but
-    for restart markers.
+    for restart markers. unmarked: why it could not get those it was to get; "" for none. drafted: who decoded it
+    smaller than it is.
     """
 
     record: DigestedRecord
@@ -49,6 +50,8 @@ class Packed:
     differs: tuple[str, ...] = ()
     smaller: bool = False
     kept: bool = False
+    unmarked: str = ""
+    drafted: Drafted = ""
 
 
 def pack_rows(rows: Sequence[Row], options: PackOptions) -> list[Packed | Skipped]:
@@ -72,8 +75,9 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
     data = _read(image)
     drawn = _drawn(data, image, row, options, quick)
     header, picture = drawn.header, drawn.picture
+    unmarked = ""
     if picture is None:
-        codec, stored = header.codec, with_restarts(data, header, options)
+        codec, (stored, unmarked) = header.codec, with_restarts(data, header, options)
     else:
         codec = "jpeg" if options.codec == "keep" else options.codec
         stored = encode(picture, codec, options)
@@ -86,6 +90,8 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
         _differences(header, options),
         smaller=_is_below(drawn.size, options),
         kept=picture is None,
+        unmarked=unmarked,
+        drafted=drawn.drafted,
     )
 
 
@@ -97,17 +103,19 @@ class _Drawn:
     size: tuple[int, int]
     sums: ChannelSums
     picture: Image.Image | None
+    drafted: Drafted = ""
 
 
 def _drawn(data: bytes, image: Value, row: Row, options: PackOptions, quick: QuickResizer) -> _Drawn:
     if image.codec != "raw" and options.resize is not None:
         header = probe(data)
-        placement = place(header.width, header.height, options)
-        if placement.size != (header.width, header.height):
-            picture = quick.resized(data, header, placement.size)
-            if picture is not None:
-                picture = resample(picture, placement, options)
-                return _Drawn(header, picture.size, channel_sums(picture), picture)
+        upright = _upright_size(header, options)
+        placement = place(*upright, options)
+        if placement.size != upright:
+            quickly = quick.resized(data, header, placement.size)
+            if quickly is not None:
+                picture = resample(quickly.picture, placement, options)
+                return _Drawn(header, picture.size, channel_sums(picture), picture, quickly.drafted)
     header, pixels, needs_encode = _load(data, image, row, options)
     height, width, channels = pixels.shape
     placement = place(width, height, options)
@@ -117,6 +125,11 @@ def _drawn(data: bytes, image: Value, row: Row, options: PackOptions, quick: Qui
     del pixels
     picture = resample(picture, placement, options)
     return _Drawn(header, picture.size, channel_sums(picture), picture)
+
+
+def _upright_size(header: Header, options: PackOptions) -> tuple[int, int]:
+    turned = options.orientation == "apply" and header.orientation in {5, 6, 7, 8}
+    return (header.height, header.width) if turned else (header.width, header.height)
 
 
 def _read(value: Value) -> bytes:

@@ -72,7 +72,7 @@ class PyPool {
   Failures decode_batch(Column<uint64_t> address, Column<int64_t> length, Column<uint8_t> codec, Column<int32_t> width,
                         Column<int32_t> height, Table<int32_t, 4> box, Table<double, 4> window, Table<int32_t, 2> size,
                         Table<int32_t, 4> rect, Column<bool> hflip, Column<bool> vflip,
-                        std::tuple<int, int, int> fill, std::tuple<int, bool, int64_t, bool> options,
+                        std::tuple<int, int, int> fill, std::tuple<int, bool, int64_t, bool, int> options,
                         nb::ndarray<nb::ndim<4>, nb::device::cpu> out, nb::object levels) {
     Batch batch{};
     batch.count = static_cast<int64_t>(out.shape(0));
@@ -101,7 +101,8 @@ class PyPool {
     batch.options.filter = static_cast<fastdata::Filter>(std::get<0>(options));
     batch.options.antialias = std::get<1>(options);
     batch.options.max_pixels = std::get<2>(options);
-    batch.options.fast = std::get<3>(options);
+    batch.options.plain = std::get<3>(options);
+    batch.options.margin = std::get<4>(options);
     const int colour[3] = {std::get<0>(fill), std::get<1>(fill), std::get<2>(fill)};
     for (int c = 0; c < 3; ++c) batch.options.fill[c] = static_cast<uint8_t>(colour[c]);
     std::vector<fastdata::Failure> failures;

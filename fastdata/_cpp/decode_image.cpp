@@ -21,14 +21,15 @@ struct Part {
   AxisSpec spec;
 };
 
-// The largest of 1, 2, 4, 8 by which the picture can be decoded smaller without going under the output's size.
+// The largest of 1, 2, 4, 8 by which the picture can be decoded smaller without going under `margin` times the output's
+// size. With a margin of 2 it is the one that Pillow's draft takes (JpegImagePlugin.py) for its thumbnail's reducing_gap.
 int scale_for(const Source& source, const View& view, const Options& options) {
-  if (!options.fast || !options.antialias || options.filter == Filter::kNearest || source.codec != kCodecJpeg) return 1;
+  const bool shrinks = options.margin > 0 && options.antialias && options.filter != Filter::kNearest;
+  if (!shrinks || source.codec != kCodecJpeg) return 1;
+  const double width = view.window[2] - view.window[0], least_width = 2.0 * options.margin * view.size[0];
+  const double height = view.window[3] - view.window[1], least_height = 2.0 * options.margin * view.size[1];
   int scale = 1;
-  while (scale < 8 && view.window[2] - view.window[0] >= 2.0 * scale * view.size[0] &&
-         view.window[3] - view.window[1] >= 2.0 * scale * view.size[1]) {
-    scale *= 2;
-  }
+  while (scale < 8 && width >= scale * least_width && height >= scale * least_height) scale *= 2;
   return scale;
 }
 
@@ -136,7 +137,7 @@ bool read_sliced(Scratch& scratch, const Source& source, const Options& options,
   ShiftedSink shifted{&sink, held.top};
   const Region moved{region.left - held.left, region.top - held.top, region.right - held.left, region.bottom - held.top};
   const RowSink through{begin_shifted, shift_rows, &shifted};
-  return scratch.jpeg.read(moved, channels, through, {false, options.fast, 1}) == kOk;
+  return scratch.jpeg.read(moved, channels, through, {false, options.plain, 1}) == kOk;
 }
 
 Status read_jpeg(Scratch& scratch, const Source& source, const Options& options, const Region& region,
@@ -153,7 +154,7 @@ Status read_jpeg(Scratch& scratch, const Source& source, const Options& options,
                   source.width, source.height);
     return kMismatch;
   }
-  if (status == kOk) status = jpeg.read(region, channels, sink, {false, options.fast, options.scale});
+  if (status == kOk) status = jpeg.read(region, channels, sink, {false, options.plain, options.scale});
   return status == kOk ? kOk : fail(message, status, jpeg.message());
 }
 

@@ -56,7 +56,8 @@ struct Options {
   bool antialias;
   uint8_t fill[3];
   int64_t max_pixels;  // 0: no limit
-  bool fast;           // scaled IDCT and plain upsampling where they serve
+  bool plain;          // plain chroma upsampling
+  int margin;          // JPEGs are decoded smaller where this many times the asked for size is left; 0: never
   int scale;           // JPEGs are decoded this many times smaller: 1, 2, 4 or 8; set for each image
 };
 

@@ -129,7 +129,7 @@ Status JpegReader::read(const Region& region, int channels, const RowSink& sink,
     return kMismatch;
   }
   info.dct_method = JDCT_ISLOW;
-  info.do_fancy_upsampling = options.fast ? FALSE : TRUE;
+  info.do_fancy_upsampling = options.plain ? FALSE : TRUE;
   info.scale_num = 1;
   info.scale_denom = static_cast<unsigned>(scale);
   ReadPlan plan{region, info.num_components == 1 ? 1 : channels, options.to_end, nullptr, 0, &sink};

@@ -21,7 +21,7 @@ struct RowSink {
 
 struct ReadOptions {
   bool to_end;  // also read what comes after the region, so that damage there is found
-  bool fast;    // plain chroma upsampling
+  bool plain;   // plain chroma upsampling
   int scale;    // 1, 2, 4 or 8: decode this many times smaller; the region is in these smaller pixels
 };
 

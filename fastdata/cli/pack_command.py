@@ -38,6 +38,10 @@ def _add_pixels(parser: argparse.ArgumentParser) -> None:
         "--filter", choices=("bicubic", "bilinear", "lanczos", "box", "hamming"), help="default: bicubic"
     )
     group.add_argument(
+        "--fidelity", choices=("exact", "fast"),
+        help="fast: decode JPEGs smaller first, never below twice the target; default: exact (Pillow's pixels)",
+    )  # fmt: skip
+    group.add_argument(
         "--codec", choices=("keep", "jpeg", "png", "webp", "bmp", "raw"),
         help="default: keep (bytes as they are where nothing changes, else JPEG)",
     )  # fmt: skip
@@ -94,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     from fastdata.converters.packing import pack
 
     names = (
-        "resize", "resize_mode", "upscale", "filter", "codec", "quality", "subsampling", "restart_rows",
+        "resize", "resize_mode", "upscale", "filter", "fidelity", "codec", "quality", "subsampling", "restart_rows",
         "restart_blocks", "mode", "background",
         "orientation", "shuffle", "seed", "limit", "on_error", "max_errors", "workers", "resume", "overwrite",
         "subdir", "shard_size", "shards",

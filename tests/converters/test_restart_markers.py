@@ -14,6 +14,7 @@ from fastdata.cli.main import main
 from fastdata.converters import append, pack
 from fastdata.converters.encoding import encode, encoder_name
 from fastdata.converters.options import PackOptions
+from fastdata.converters.report import PackReport
 from fastdata.decoding.header import probe
 from fastdata.decoding.native_decoder import available
 from fastdata.errors import OptionError
@@ -135,9 +136,26 @@ def test_what_cannot_have_them_stays_as_it_is(maker, tmp_path):
     scans = [at for at in range(len(blob) - 1) if blob[at : at + 2] == b"\xff\xda"]
     cut = blob[: blob.rfind(b"\xff\xc4", 0, scans[3])] + b"\xff\xd9"
     path.write_bytes(cut)
+    maker.put("b.jpg")
     report = pack(maker.root, tmp_path / "out.lmdb", workers=1, restart_rows=1)
-    assert report.samples == 1
-    assert records(tmp_path / "out.lmdb") == {"a": cut}
+    assert (report.samples, report.unmarked) == (2, 1)
+    got = records(tmp_path / "out.lmdb")
+    assert got["a"] == cut
+    assert interval(got["b"]) == 4
+    lines = list(report.lines())
+    at = lines.index("1 JPEGs could not get restart markers and are kept without:")
+    assert lines[at + 1].startswith("  key 'a': ")
+    assert len(lines[at + 1]) > len("  key 'a': ")
+    assert pack(maker.root, tmp_path / "plain.lmdb", workers=1).unmarked == 0
+
+
+def test_a_summary_names_ten_without_markers_and_counts_the_rest():
+    report = PackReport(
+        "out.lmdb", 30, (), 1, 1, unmarked=12, unmarked_first=tuple(f"key '{n}': why" for n in range(10))
+    )
+    lines = list(report.lines())
+    assert "12 JPEGs could not get restart markers and are kept without:" in lines
+    assert lines[-2:] == ["  key '9': why", "  ... and 2 more"]
 
 
 @needs_core

@@ -82,7 +82,7 @@ def test_flipped_bits_never_crash(kit, kind):
     encoded, geometry = kit.pack(damaged, [size] * len(damaged)), kit.crops(boxes, (30, 20))
     failed = pool.decode_batch(
         encoded.address, encoded.length, encoded.codec, encoded.width, encoded.height, geometry.box, geometry.window,
-        geometry.size, geometry.rect, geometry.hflip, geometry.vflip, (0, 0, 0), (2, True, 10**8, False), out, None,
+        geometry.size, geometry.rect, geometry.hflip, geometry.vflip, (0, 0, 0), (2, True, 10**8, False, 1), out, None,
     )  # fmt: skip
     assert all(status in range(1, 7) and message for _, status, message in failed)
     pool.close()
