@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,7 @@ class PackedDataset(Dataset[Any]):
         self.store = path if isinstance(path, Store) else open_store(path, io=io)
         self.root = self.store.path
         self.transform, self.target_transform, self.decoder = transform, target_transform, decoder
+        self.owner = ""  # of one that a FastLoader made: its way, "engine" or "workers"
         self._decode = decoder_by_name(decoder)
 
     def __len__(self) -> int:
@@ -76,6 +78,17 @@ class PackedDataset(Dataset[Any]):
         if self.target_transform is not None:
             label = self.target_transform(label)
         return image, label
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Any, Any]]:
+        """Return the samples of a batch, as a DataLoader asks for them; warn where a FastLoader's engine was to."""
+        if self.owner == "engine":
+            warnings.warn(
+                "another DataLoader reads what a FastLoader was made for, without its engine, seed= and device=: one "
+                "rebuilt from its attributes, as accelerate's skip_first_batches does. Use the FastLoader itself, and "
+                "its load_state_dict() to go on in an epoch",
+                stacklevel=2,
+            )
+        return [self[index] for index in indices]
 
     def image(self, index: int) -> Image.Image:
         """Return the picture of sample ``index`` as a PIL image of its own memory."""

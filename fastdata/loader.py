@@ -14,8 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from fastdata.dataset import PackedDataset, rank_and_world
 from fastdata.decoding.facade import backend_in_use, batch_decoder
-from fastdata.device_ops import Normalizer
-from fastdata.engine.arguments import EngineAsked, check_arguments, check_on_error
+from fastdata.engine import arguments
 from fastdata.engine.choice import Choice, choose, plain_image_folder
 from fastdata.engine.collate import Collator
 from fastdata.engine.cores import usable_cores
@@ -27,6 +26,7 @@ from fastdata.engine.guarded import Unguarded
 from fastdata.engine.loader_cache import LoaderCache
 from fastdata.engine.memory import available_memory
 from fastdata.engine.mixing import Mixer, in_turn
+from fastdata.engine.prepared import Preparable
 from fastdata.engine.reading import leaf_of, source_of
 from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.sampler import EpochSampler
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["FastLoader"]
 
 
-class FastLoader(DataLoader[Any]):
+class FastLoader(Preparable, DataLoader[Any]):
     """DataLoader with the same arguments, defaults and errors; the first may also be a pack's path or a Store.
 
     Where the data set is a pack, a PackedDataset or torchvision's ImageFolder, and every step of its transform is
@@ -118,13 +118,13 @@ class FastLoader(DataLoader[Any]):
         decode smaller what is shrunk, and upsample colours plainly. mix: v2.MixUp, v2.CutMix or v2.RandomChoice of
         them, for whole batches on the device. engine: False is DataLoader's way, True raises where it cannot serve.
         """
-        check_arguments(transform, memory_format, seed)
+        arguments.check_arguments(transform, memory_format, seed)
         packed = isinstance(dataset, (str, os.PathLike, Store))
         if packed:
             dataset = PackedDataset(dataset, transform, target_transform, decoder, io)
-        elif transform is not None or target_transform is not None:
-            msg = "transform= goes with a path or Store; a Dataset has its own: give it there"
-            raise OptionError(msg)
+            dataset.owner = "engine"
+        else:
+            arguments.check_transforms(dataset, transform, target_transform)
         if num_workers is None:
             num_workers = usable_cores() if packed else 0
         if sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset):
@@ -141,7 +141,8 @@ class FastLoader(DataLoader[Any]):
                     generator=generator,
                 )
                 shuffle = None
-        self._packed, self.transform, self.target_transform = packed, transform, target_transform
+        self.transform, self.target_transform = transform, target_transform
+        self.cache, self.cache_bytes = cache, cache_bytes
         self.decoder, self.device, self.seed, self.on_error = decoder, device, seed, on_error
         self.max_faults, self.uneven, self.memory_format = max_faults, uneven, memory_format
         self.verify, self.io, self.engine, self.fidelity, self.mix = verify, io, engine, fidelity, mix
@@ -185,13 +186,16 @@ class FastLoader(DataLoader[Any]):
             generator=generator,
             rank_and_world=rank_and_world(),
         )
-        check_on_error(on_error, dataset)
-        EngineAsked(engine, cache, fidelity, self._mixer).check(self._decoder_name(), self._choose)
+        arguments.check_on_error(on_error, dataset)
+        arguments.EngineAsked(engine, cache, fidelity, self._mixer).check(self._decoder_name(), self._choose)
+        arguments.warn_of_no_batch(self.sampler, self.batch_size, drop_last=drop_last)
 
     def __iter__(self) -> Any:  # noqa: ANN401  DataLoader names its own iterator class
         """Start an epoch: on the engine, or as DataLoader does; on ``device`` either way."""
         choice = self._choose()
         if choice.plan is None or choice.source is None:
+            if getattr(leaf_of(self.dataset), "owner", ""):
+                leaf_of(self.dataset).owner = "workers"
             return self._start_workers()
         return self._start(choice.source, choice.plan)
 
@@ -297,7 +301,8 @@ class FastLoader(DataLoader[Any]):
         source = source_of(self.dataset, _read_leaf)
         if isinstance(source, str):
             return Choice(None, None, source)
-        return choose(source, getattr(leaf_of(self.dataset), "transform", None), "", collates_pil=self._packed)
+        leaf = leaf_of(self.dataset)
+        return choose(source, getattr(leaf, "transform", None), "", collates_pil=bool(getattr(leaf, "owner", "")))
 
     def _target_transform(self) -> Callable[[Any], Any] | None:
         """Return the data set's own, which for a path is the loader's."""
@@ -360,7 +365,7 @@ class FastLoader(DataLoader[Any]):
 
         progress = self._course.begin()
         batches: Iterator[Any] = map(collate_noted, engine.run(self._course.jobs(self._base_seed), runner))
-        steps: list[Callable[[Any], Any]] = [_normalizer(plan)] if normalizes else []
+        steps: list[Callable[[Any], Any]] = [plan.normalizer()] if normalizes else []
         batches = self._behind(batches, steps, lambda _: infos[-1].valid)
         return self._delivery(batches, progress, infos.popleft)
 
@@ -408,6 +413,7 @@ class FastLoader(DataLoader[Any]):
         failures_drawn: bool = False,
     ) -> Delivery:
         note = partial(setattr, self, "last")
+        batches = self._announced(batches, progress, partial(len, self))
         return Delivery(
             batches, progress, next_info,
             note=note, length=partial(len, self), faults=self.faults, failures_drawn=failures_drawn,
@@ -422,9 +428,3 @@ def _read_leaf(dataset: Any) -> Source | str:  # noqa: ANN401
     if type(dataset) is PackedDataset:
         return StoreSource(dataset.store)
     return plain_image_folder(dataset) or FileSource(getattr(dataset, "samples"))  # noqa: B009
-
-
-def _normalizer(plan: Plan) -> Normalizer:
-    """Return what computes ``plan.levels`` on a device: (v / divisor - mean) / std in the units of v / 255."""
-    unit = plan.divisor / 255
-    return Normalizer(tuple(m * unit for m in plan.mean), tuple(s * unit for s in plan.std), getattr(torch, plan.dtype))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numbers
+import warnings
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from fastdata.engine.choice import Choice
     from fastdata.engine.mixing import Mixer
 
-__all__ = ["EngineAsked", "check_arguments", "check_on_error"]
+__all__ = ["EngineAsked", "check_arguments", "check_on_error", "check_transforms", "warn_of_no_batch"]
 
 
 def check_arguments(transform: object, memory_format: object, seed: object) -> None:
@@ -34,6 +36,29 @@ def check_arguments(transform: object, memory_format: object, seed: object) -> N
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, numbers.Integral)):
         msg = f"seed={seed!r}: expected a whole number, or None for torch's generator"
         raise OptionError(msg)
+
+
+def check_transforms(dataset: object, transform: object, target_transform: object) -> None:
+    """Raise OptionError for transforms beside a Dataset, unless they are its own.
+
+    Those come from Lightning, which builds a loader again from the attributes of another.
+    """
+    for name, given in (("transform", transform), ("target_transform", target_transform)):
+        if given is not None and getattr(dataset, name, None) is not given:
+            msg = f"{name}= goes with a path or Store; a Dataset has its own: give it there"
+            raise OptionError(msg)
+
+
+def warn_of_no_batch(sampler: object, batch_size: int | None, *, drop_last: bool) -> None:
+    """Warn where a rest is dropped and there is nothing but a rest: an epoch of no batch shows up far from here."""
+    if not drop_last or batch_size is None or not isinstance(sampler, Sized):
+        return
+    if 0 < len(sampler) < batch_size:
+        warnings.warn(
+            f"no full batch: {len(sampler)} samples, batch_size={batch_size} and drop_last=True give epochs of no "
+            "batch at all; take a smaller batch_size or drop_last=False",
+            stacklevel=3,
+        )
 
 
 def check_on_error(on_error: str, dataset: object) -> None:
