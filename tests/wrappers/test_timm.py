@@ -36,6 +36,7 @@ def test_prefetch_loader_erases_in_a_batch_of_its_own(packs):
     loader.set_epoch(0)
     for (images, _), (plain, _) in zip(erased, loader, strict=True):
         assert images.shape == plain.shape
+        assert not torch.equal(images, plain)
         assert 0 <= plain.min() <= plain.max() <= 1  # what timm writes into a batch is in no later one
 
 
