@@ -120,6 +120,12 @@ class Normalizer:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    @classmethod
+    def of_levels(cls, mean: tuple[float, ...], std: tuple[float, ...], divisor: float, dtype: str) -> Normalizer:
+        """Return what computes (v / divisor - mean) / std of a grey level v, as a torch dtype by name."""
+        unit = divisor / 255
+        return cls(tuple(m * unit for m in mean), tuple(s * unit for s in std), getattr(torch, dtype))
+
     def __post_init__(self) -> None:
         """Check the values; any sequence of floats will do for mean and std."""
         object.__setattr__(self, "mean", tuple(float(value) for value in self.mean))

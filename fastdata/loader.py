@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from fastdata.dataset import PackedDataset, rank_and_world
 from fastdata.decoding.facade import backend_in_use, batch_decoder
+from fastdata.device_ops import Normalizer
 from fastdata.engine import arguments
 from fastdata.engine.choice import Choice, choose, plain_image_folder
 from fastdata.engine.collate import Collator
@@ -132,14 +133,8 @@ class FastLoader(Preparable, DataLoader[Any]):
             if packed or seed is not None:
                 uneven = uneven or ("pad" if shuffle else "exact")
                 sampler = EpochSampler(
-                    dataset,
-                    shuffle=bool(shuffle),
-                    seed=seed,
-                    rank=rank,
-                    world=world,
-                    uneven=uneven,
-                    generator=generator,
-                )
+                    dataset, shuffle=bool(shuffle), seed=seed, rank=rank, world=world, uneven=uneven, generator=generator
+                )  # fmt: skip
                 shuffle = None
         self.transform, self.target_transform = transform, target_transform
         self.cache, self.cache_bytes = cache, cache_bytes
@@ -365,7 +360,9 @@ class FastLoader(Preparable, DataLoader[Any]):
 
         progress = self._course.begin()
         batches: Iterator[Any] = map(collate_noted, engine.run(self._course.jobs(self._base_seed), runner))
-        steps: list[Callable[[Any], Any]] = [plan.normalizer()] if normalizes else []
+        steps: list[Callable[[Any], Any]] = []
+        if normalizes:
+            steps.append(Normalizer.of_levels(plan.mean, plan.std, plan.divisor, plan.dtype))
         batches = self._behind(batches, steps, lambda _: infos[-1].valid)
         return self._delivery(batches, progress, infos.popleft)
 

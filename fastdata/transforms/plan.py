@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-
-from fastdata.device_ops import Normalizer
-
 if TYPE_CHECKING:
     from fastdata.transforms.pixel_steps import PixelStep
     from fastdata.types import FloatType, Interpolation, Levels, Mode
@@ -132,12 +128,6 @@ class Plan:
     output_size: tuple[int, int] | None = None
     output_kind: Literal["tensor", "pil"] = "tensor"
     description: tuple[str, ...] = ()
-
-    def normalizer(self) -> Normalizer:
-        """Return what computes ``levels`` on a device: (v / divisor - mean) / std in the units of v / 255."""
-        unit = self.divisor / 255
-        mean, std = tuple(m * unit for m in self.mean), tuple(s * unit for s in self.std)
-        return Normalizer(mean, std, getattr(torch, self.dtype))
 
     @property
     def channels(self) -> int:
