@@ -133,7 +133,8 @@ class FastLoader(Preparable, DataLoader[Any]):
             if packed or seed is not None:
                 uneven = uneven or ("pad" if shuffle else "exact")
                 sampler = EpochSampler(
-                    dataset, shuffle=bool(shuffle), seed=seed, rank=rank, world=world, uneven=uneven, generator=generator
+                    dataset, shuffle=bool(shuffle), seed=seed, generator=generator, rank=rank, world=world,
+                    uneven=uneven,
                 )  # fmt: skip
                 shuffle = None
         self.transform, self.target_transform = transform, target_transform
