@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdata.transforms.attributes import probability
 from fastdata.transforms.batch_op import BatchOp
 from fastdata.transforms.composition import Composition, RefusedError, refuse
 from fastdata.transforms.levels import GreyLevels
+from fastdata.transforms.nested_readers import NESTED_READERS, makes_three_channels, mirrored
 from fastdata.transforms.pixel_readers import PIXEL_READERS, Coloured, Erasing
-from fastdata.transforms.pixel_steps import Grey, Mirror, Sometimes, WholeBatch
+from fastdata.transforms.pixel_steps import Grey, Sometimes, WholeBatch
 from fastdata.transforms.plan import (
     CenterCrop,
     HorizontalFlip,
@@ -31,6 +31,7 @@ from fastdata.transforms.plan import (
 )
 from fastdata.transforms.policy_readers import POLICY_READERS, Sized
 from fastdata.transforms.readers import READERS, Cast, Geometric, Normalise, ToTensor
+from fastdata.transforms.warp_readers import WARP_READERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,48 +118,25 @@ def _read(step: object) -> Read:
         return Coloured(found, found)
     home, name = _home(step), type(step).__name__
     reader: Any = _ALL_READERS.get(name)
-    if home is None or reader is None:
+    nested = NESTED_READERS.get(name)
+    if home is None or (reader is None and nested is None):
         refuse("not known to the engine")
     check_untouched(step)
     try:
+        if nested is not None:
+            return nested(step, _opened)
         return reader(step, home.endswith(".v2"))  # type: ignore[no-any-return]
     except AttributeError as error:
         refuse(f"not the attributes expected ({error})")
 
 
-def _read_apply(step: Any, v2: bool) -> Coloured:  # noqa: ANN401, ARG001, FBT001  as all readers
-    """Read RandomApply of steps of pixels that keep the picture's shape."""
-    modules = sys.modules["torch.nn"].ModuleList
-    if type(step.transforms) not in (list, tuple, modules):
-        refuse(f"its transforms are a {type(step.transforms).__name__}, not a list")
-    steps: list[PixelStep] = []
-    on_tensor: list[PixelStep] | str = []
-    for inner in _flat(list(step.transforms)):
-        name = type(inner).__name__
-        match _read(inner):
-            case Geometric(steps=(HorizontalFlip() | VerticalFlip() as flip,)):
-                read = Coloured((_mirrored(flip),), (_mirrored(flip),))
-            case Coloured() as read if not any(isinstance(one, (Grey, WholeBatch)) for one in read.steps):
-                pass
-            case _:
-                refuse(f"{name} inside it")
-        steps += read.steps
-        if isinstance(read.on_tensor, str):
-            on_tensor = f"{name} inside it: {read.on_tensor}"
-        elif not isinstance(on_tensor, str):
-            on_tensor += read.on_tensor
-    p = probability(step)
-    return Coloured(
-        (Sometimes(p, tuple(steps)),),
-        on_tensor if isinstance(on_tensor, str) else (Sometimes(p, tuple(on_tensor)),),
-    )
+def _opened(steps: object) -> Iterator[tuple[str, Read]]:
+    """Yield what is within a step, containers opened, by name and read."""
+    for step in _flat(steps):
+        yield type(step).__name__, _read(step)
 
 
-_ALL_READERS: dict[str, Any] = {**READERS, **PIXEL_READERS, **POLICY_READERS, "RandomApply": _read_apply}
-
-
-def _mirrored(flip: HorizontalFlip | VerticalFlip) -> Mirror:
-    return Mirror(0 if isinstance(flip, HorizontalFlip) else 1, flip.p)
+_ALL_READERS: dict[str, Any] = {**READERS, **PIXEL_READERS, **WARP_READERS, **POLICY_READERS}
 
 
 def check_untouched(step: object) -> None:
@@ -262,7 +240,7 @@ class _Builder:
         """Take a flip behind a step of pixels; other geometry would have to come before it."""
         if not isinstance(step, HorizontalFlip | VerticalFlip):
             refuse("a change of size behind a step of pixels")
-        (self._finish or self._pixels).append(_mirrored(step))
+        (self._finish or self._pixels).append(mirrored(step))
 
     def _coloured(self, read: Coloured) -> None:
         if not read.steps:
@@ -275,6 +253,8 @@ class _Builder:
         for step in steps:
             if isinstance(step, Grey) and step.channels is not None:
                 self._channels = step.channels
+            elif self._channels == 1 and makes_three_channels(step):
+                refuse("Grayscale(3) inside it, of pictures of one channel")
         self._pixels += steps
 
     def _erasing(self, read: Erasing) -> None:

@@ -6,7 +6,9 @@ numpy lets other threads run meanwhile.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import permutations
+from math import factorial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,15 +28,14 @@ from fastdata.transforms.pixel_steps import (
     Jitter,
     Mirror,
     OneOf,
+    Permute,
     Posterize,
     Sharpness,
-    Shear,
-    Shift,
+    Shuffled,
     Solarize,
     Sometimes,
-    Turn,
 )
-from fastdata.transforms.warp import shear, shift, turn
+from fastdata.transforms.warp import WARPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Draws = Sequence[float]
 
-__all__ = ["adjustments", "apply", "apply_to_floats"]
+__all__ = ["adjustments", "apply", "apply_to_floats", "order_of"]
 
 _GREYS = np.arange(256, dtype=np.uint8)
 _LEVELS = np.arange(256, dtype=np.float32)
@@ -90,7 +91,31 @@ def _sometimes(step: Sometimes, picture: Picture, u: Draws) -> None:
 
 
 def _one_of(step: OneOf, picture: Picture, u: Draws) -> None:
-    apply(step.steps[int(u[0] * len(step.steps))], picture, u[1:])
+    at = int(u[0] * len(step.steps)) if step.upto is None else bisect_right(step.upto, u[0])
+    apply(step.steps[min(at, len(step.steps) - 1)], picture, u[1:])
+
+
+def order_of(count: int, u: float) -> list[int]:
+    """Return the order of ``count`` things that a uniform draw of [0, 1) chooses, each as likely as another."""
+    number, left, order = int(u * factorial(count)), list(range(count)), []
+    for places in range(count, 0, -1):
+        at, number = divmod(number, factorial(places - 1))
+        order.append(left.pop(at))
+    return order
+
+
+def _shuffled(step: Shuffled, picture: Picture, u: Draws) -> None:
+    starts = [1]
+    for inner in step.steps:
+        starts.append(starts[-1] + inner.draws)
+    for at in order_of(len(step.steps), u[0]):
+        apply(step.steps[at], picture, u[starts[at] : starts[at + 1]])
+
+
+def _permute(step: Permute, picture: Picture, u: Draws) -> None:  # noqa: ARG001
+    if picture.channels > 1:
+        pixels = picture.settle()
+        pixels[...] = pixels[order_of(picture.channels, u[0])]
 
 
 def _posterize(step: Posterize, picture: Picture, u: Draws) -> None:  # noqa: ARG001  as all actions
@@ -256,11 +281,11 @@ _ACTIONS: dict[type, Callable[[Any, Picture, Draws], None]] = {
     Jitter: _jitter,
     Mirror: lambda step, picture, u: _mirror(step, picture.planes[: picture.channels], u),
     OneOf: _one_of,
+    Permute: _permute,
     Posterize: _posterize,
     Sharpness: sharpen,
-    Shear: shear,
-    Shift: shift,
+    Shuffled: _shuffled,
     Solarize: _solarize,
     Sometimes: _sometimes,
-    Turn: turn,
+    **WARPS,
 }

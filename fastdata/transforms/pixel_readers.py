@@ -17,6 +17,8 @@ from fastdata.transforms.pixel_steps import (
     Grey,
     Invert,
     Jitter,
+    OneOf,
+    Permute,
     Posterize,
     Sharpness,
     Solarize,
@@ -115,6 +117,31 @@ def _color_jitter(step: Any, v2: bool) -> Coloured:  # noqa: ANN401, ARG001, FBT
     return Coloured((found,), (replace(found, tensor=True),))
 
 
+def _photometric(step: Any, v2: bool) -> Coloured:  # noqa: ANN401, ARG001, FBT001
+    """Read v2's RandomPhotometricDistort: contrast before saturation and hue or behind; the channels' order last."""
+    p = probability(step)
+    spans: dict[str, tuple[float, float]] = {
+        name: span(getattr(step, name), name) for name in ("brightness", "contrast", "saturation")
+    }
+    hue = step.hue
+    if not isinstance(hue, (list, tuple)) or len(hue) != 2 or not -0.5 <= hue[0] <= hue[1] <= 0.5:  # noqa: PLR2004
+        refuse(f"hue {hue!r} is not within (-0.5, 0.5)")
+    spans["hue"] = number(hue[0], "hue"), number(hue[1], "hue")
+
+    def steps(*, tensor: bool) -> tuple[PixelStep, ...]:
+        each = {name: Sometimes(p, (Jitter(**{name: ends}, tensor=tensor),)) for name, ends in spans.items()}
+        behind = each["saturation"], each["hue"]
+        first, last = (each["contrast"], *behind), (*behind, each["contrast"])
+        either = OneOf((Sometimes(1.0, first), Sometimes(1.0, last)))
+        return each["brightness"], either, Sometimes(p, (Permute(),))
+
+    return Coloured(steps(tensor=False), steps(tensor=True))
+
+
+def _permutation(step: Any, v2: bool) -> Coloured:  # noqa: ANN401, ARG001, FBT001
+    return _same(Permute())
+
+
 def _gaussian_blur(step: Any, v2: bool) -> Coloured:  # noqa: ANN401, ARG001, FBT001
     kernel = [integer(taps, 1, "kernel_size") for taps in step.kernel_size]
     if len(kernel) != 2 or not all(taps % 2 for taps in kernel):  # noqa: PLR2004  width, height
@@ -151,10 +178,12 @@ PIXEL_READERS = cast(
         "Grayscale": _grayscale,
         "RandomAdjustSharpness": _random_sharpness,
         "RandomAutocontrast": _random_autocontrast,
+        "RandomChannelPermutation": _permutation,
         "RandomEqualize": _random_equalize,
         "RandomErasing": _random_erasing,
         "RandomGrayscale": _random_grayscale,
         "RandomInvert": _random_invert,
+        "RandomPhotometricDistort": _photometric,
         "RandomPosterize": _random_posterize,
         "RandomSolarize": _random_solarize,
     },

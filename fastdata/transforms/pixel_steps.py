@@ -25,11 +25,13 @@ __all__ = [
     "Jitter",
     "Mirror",
     "OneOf",
+    "Permute",
     "PixelStep",
     "Posterize",
     "Sharpness",
     "Shear",
     "Shift",
+    "Shuffled",
     "Solarize",
     "Sometimes",
     "Turn",
@@ -66,14 +68,37 @@ class Sometimes:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Take one of ``steps``, each as likely as another; draws: one for the choice, then as many as any may need."""
+    """Take one of ``steps``; draws: one for the choice, then as many as any may need.
+
+    upto: up to which draw of [0, 1) each is taken, the last up to 1; None: each is as likely as another.
+    """
+
+    steps: tuple[PixelStep, ...]
+    upto: tuple[float, ...] | None = None
+    draws: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Count the draws once."""
+        object.__setattr__(self, "draws", 1 + max((step.draws for step in self.steps), default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """Take all of ``steps``, in random order: RandomOrder; draws: one for the order, then the steps' own."""
 
     steps: tuple[PixelStep, ...]
     draws: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Count the draws once."""
-        object.__setattr__(self, "draws", 1 + max((step.draws for step in self.steps), default=0))
+        object.__setattr__(self, "draws", 1 + sum(step.draws for step in self.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """Bring the channels into one of their orders; equal to torchvision's given the order."""
+
+    draws: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,10 +190,13 @@ def changed(step, **attributes):
 
 
 REFUSED = [
-    (v1.Compose([v1.Resize(9), v1.ToTensor(), v1.RandomPerspective()]), "step 3, RandomPerspective: not known"),
+    (
+        v1.Compose([v1.Resize(9), v1.ToTensor(), v1.LinearTransformation(torch.eye(3), torch.ones(3))]),
+        "step 3, LinearTransformation: not known",
+    ),
     (v1.Lambda(lambda x: x), "step 1, Lambda: not known"),
     (lambda x: x, "step 1, function: not known"),
-    (v1.RandomChoice([v1.Resize(9)]), "RandomChoice: not known"),
+    (v1.RandomChoice([v1.Resize(9)]), "RandomChoice: Resize inside it"),
     (v1.RandomApply([v1.Resize(9)]), "RandomApply: Resize inside it"),
     (Mine(9), "step 1, Mine: not known"),
     (v1.Resize, "step 1, type: not known"),

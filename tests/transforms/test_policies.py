@@ -163,7 +163,7 @@ def changed(step, **attributes):
         ([v1.Resize(9), v1.AutoAugment()], "the size of the pictures is not the same for all"),
         ([v2.ToImage(), v2.TrivialAugmentWide()], "on a tensor it has other pixels"),
         (v1.AugMix(), "AugMix: not known"),
-        (v1.RandomApply([v1.RandAugment()]), "RandAugment inside it"),
+        (v1.RandomApply([v1.RandAugment()]), "RandomApply: the size of the pictures is not the same for all"),
         (v1.TrivialAugmentWide(interpolation=v1.InterpolationMode.LANCZOS), "'lanczos' turns no pictures"),
         (v1.TrivialAugmentWide(fill=[0.5, 1, 2]), "fill 0.5"),
         (changed(v1.TrivialAugmentWide(), num_magnitude_bins=1), "num_magnitude_bins 1"),
