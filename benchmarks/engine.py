@@ -3,8 +3,8 @@
 core      the loader's rate over that of the core alone, given the same batches with their geometry computed before;
           also over threads x the rate of one thread.
 gil       the rate of a thread that counts in Python beside the loader, over its rate alone, with one decoding thread
-          (so that a core is free for it); and the CPU time that the feeding threads take per batch (from the kernel's
-          account of each thread), which is Python's time of a batch, as the feeders only wait for the core.
+          (so that a core is free for it).
+feeder    CPU time of Python per batch of 256 in steady state, without decoding (engine_feeder.py says how it is taken).
 threads   the loader's rate with 1, 2, ... decoding threads.
 saturate  a simulated decoder of fixed cost per image with 1 to 256 threads: it keeps the time such a pool would need
           and sleeps (without the GIL); where the engine gives less than the pool would, the engine binds.
@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from engine_feeder import feeder
 from torchvision import transforms
 
 from fastdata.bench.machine import facts
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
 
 SIZE, SEED = 224, 0
 IMAGE_SECONDS = 0.0002  # of the simulated decoder: about what the core needs for a 256 px photograph
-FEEDER = "fastdata-feeder"  # the name that the engine gives its threads
 MEMORY = """
 import sys
 from pathlib import Path
@@ -182,40 +182,33 @@ class Counter:
                 self._count += 1
 
 
-def feeders_seconds() -> float:
-    """Return the CPU seconds that the engine's feeding threads have used, by the kernel's account."""
-    total = 0
-    for thread in threading.enumerate():
-        if thread.name.startswith(FEEDER):
-            total += int(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0])
-    return total / 1e9
-
-
 def gil(path: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Return how a thread counts beside the loader, and the feeders' CPU time per batch of 256."""
-    batch, alone, beside, feeding, consuming = 256, [], [], [], []
+    """Return how a thread counts beside the loader."""
+    batch, alone, beside = 256, [], []
     loader = loader_of(path, batch, 1)
     epoch(loader)
     for _ in range(args.rounds):
         counter = Counter()
         time.sleep(1)
         alone.append(counter.rate())
-        counter, start, used, own, count = Counter(), time.perf_counter(), feeders_seconds(), time.thread_time(), 0
+        counter, start = Counter(), time.perf_counter()
         while time.perf_counter() - start < 1:
-            count += epoch(loader) // batch
+            epoch(loader)
         beside.append(counter.rate())
-        feeding.append((feeders_seconds() - used) / count)
-        consuming.append((time.thread_time() - own) / count)
     loader.close()
     return {
         "decoding_threads": 1,
         "batch_size": batch,
         "counting_beside_over_alone": round(statistics.median(beside) / statistics.median(alone), 3),
         "aim_counting": 0.85,
-        "feeders_microseconds_per_batch": round(statistics.median(feeding) * 1e6, 1),
-        "consumer_microseconds_per_batch": round(statistics.median(consuming) * 1e6, 1),
-        "aim_microseconds": 150,
     }
+
+
+def feeder_of(path: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Return what Python costs a batch; from a pack of tiny records, not from ``path``."""
+    del path
+    with tempfile.TemporaryDirectory(prefix="fastdata-feeder-") as scratch:
+        return feeder(Path(scratch), plan_of(), 3 * args.rounds)
 
 
 def threads(path: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -327,7 +320,15 @@ def memory(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-PARTS = {"core": core, "gil": gil, "threads": threads, "saturate": saturate, "first": first, "memory": memory}
+PARTS = {
+    "core": core,
+    "gil": gil,
+    "feeder": feeder_of,
+    "threads": threads,
+    "saturate": saturate,
+    "first": first,
+    "memory": memory,
+}
 
 
 def main() -> None:

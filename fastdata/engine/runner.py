@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["Runner", "RunnerOptions"]
 
 
+_ASKED_AHEAD = 1024  # samples that the kernel is told of before their batches come
+
+
 @dataclass(frozen=True, slots=True)
 class RunnerOptions:
     """channels_last: the memory order of the images. as_uint8: leave the cast to the device. verify: check sums.
@@ -138,6 +141,8 @@ class Runner:
         if job.group is not None and self._grouped:
             prepared = job.group.prepared(partial(self._prepare_group, job))
             if prepared is not None:
+                if self._options.cold:
+                    self._ask(job.group.not_asked(job.first + n + _ASKED_AHEAD))
                 part = prepared.rows(job.first, job.first + n)
                 return np.arange(n), (part.encoded, part.draws, part.geometry)
         rows, encoded = self._fetch(job, faults)
@@ -150,8 +155,6 @@ class Runner:
             encoded = self._source.fetch(group.indices)
         except StoreError:
             return None
-        if self._options.cold:
-            cast("MappedSource", self._source).will_need(group.indices)
         if not encoded.width.all() or not encoded.height.all():
             return None
         draws = draw(self._plan, job.seed, job.epoch, group.positions)
@@ -160,12 +163,18 @@ class Runner:
         except OptionError:  # it names the batch and row at fault only where the batch is planned by itself
             return None
 
+    def _ask(self, indices: NDArray[np.int64]) -> None:
+        if len(indices):
+            cast("MappedSource", self._source).will_need(indices)
+
     def _fetch(self, job: Job, faults: list[Fault]) -> tuple[NDArray[np.int64], Encoded]:
         """Return the rows of the job that could be fetched, and their bytes with their sizes."""
         indices = job.indices
         rows = np.arange(len(indices))
         try:
             encoded = self._source.fetch(indices)
+            if self._options.cold and self._grouped:
+                self._ask(indices)
         except (StoreError, DecodeError):
             rows = np.array([row for row in rows if self._fetchable(int(indices[row]), faults)], np.int64)
             encoded = self._source.fetch(indices[rows])

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochSampler", "jobs_of_order", "positions_of"]
 
-_CHUNK = 1024  # positions computed at once: the cost of a numpy call is shared by that many samples
+# Positions computed at once, and samples prepared at once: the cost of a numpy call is shared by that many, and what it
+# does with so many it does without the interpreter. The first batch waits 4 ms for them.
+_CHUNK = 8192
 
 
 class EpochSampler(DistributedSampler[int]):

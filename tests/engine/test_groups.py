@@ -56,3 +56,11 @@ def test_rows_of_a_group_keep_their_views(packs):
     list(loader)
     with open_store(packs["lmdb"]) as store:
         assert [data for batch in seen for data in batch] == [bytes(store.read(i)) for i in range(21)]
+
+
+def test_the_kernel_is_told_of_each_sample_once():
+    group = Group(np.arange(100, 110), np.arange(10))
+    assert group.not_asked(4).tolist() == [100, 101, 102, 103]
+    assert group.not_asked(3).tolist() == []
+    assert group.not_asked(50).tolist() == [104, 105, 106, 107, 108, 109]
+    assert group.not_asked(50).tolist() == []
