@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,9 @@ from fastdata.stores.opener import open_store
 NAMES = {"lmdb": "out.lmdb", "hdf5": "out.h5", "tar": "out.tar", "tars": "out-{000000..}.tar"}
 
 
-def fill(folder: Path, count: int) -> Path:
-    rng = np.random.default_rng(0)
-    for number in range(count):
+def fill(folder: Path, count: int, *, first: int = 0) -> Path:
+    rng = np.random.default_rng(first)
+    for number in range(first, first + count):
         path = folder / ("ant" if number % 2 else "bee") / f"{number:03}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8)).save(path)
@@ -49,54 +50,64 @@ def is_whole(dst: Path, *counts: int) -> bool:
     return True
 
 
-_LOOP = """
-import sys
-from fastdata.converters import pack
-src, dst = sys.argv[1:]
-more = {"shard_size": 6000} if "{" in dst else {}
-pack(src, dst, workers=1, limit=9, **more)
-print("up", flush=True)
-while True:
-    pack(src, dst, workers=1, limit=7, overwrite=True, **more)
-    pack(src, dst, workers=1, limit=9, overwrite=True, **more)
+_WRITERS = """
+import os, signal, sys
+from fastdata.converters import append, pack
+src, more = sys.argv[1:]
+
+def write_for_ever(dst, how):
+    parent = os.getppid()
+    pack(src, dst, workers=1, limit=9, **how)
+    print("up", os.getpid(), flush=True)
+    while os.getppid() == parent:
+        pack(src, dst, workers=1, limit=7, overwrite=True, **how)
+        append(dst, more, workers=1)
+        pack(src, dst, workers=1, limit=9, overwrite=True, **how)
+
+for line in sys.stdin:  # a writer for each line: forked, as all is imported
+    dst = line.strip()
+    pid = os.fork()
+    if not pid:
+        write_for_ever(dst, {"shard_size": 6000} if "{" in dst else {})
+        os._exit(0)
+    print("ended", -os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
 
-def killed(tree: Path, tmp_path: Path, kind: str, turns: int) -> None:
-    """Kill writers that replace a pack by another again and again, each at a random moment."""
+def killed(tmp_path: Path, kind: str, turns: range) -> None:
+    """Kill writers that replace a pack by another, or add to it, again and again, each at a random moment."""
+    tree, more = fill(tmp_path / "src", 24), fill(tmp_path / "more", 2, first=90)
     pick = random.Random(f"{kind} {turns}")
-    for first in range(0, turns, 5):
-        children = []
-        for turn in range(first, min(first + 5, turns)):
+    line = [sys.executable, "-c", _WRITERS, str(tree), str(more)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as writers:
+        assert writers.stdin is not None
+        assert writers.stdout is not None
+        for turn in turns:
             dst = tmp_path / str(turn) / NAMES[kind]
-            line = [sys.executable, "-c", _LOOP, str(tree), str(dst)]
-            children.append((subprocess.Popen(line, stdout=subprocess.PIPE), dst))
-        for child, dst in children:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"up\n"
-            child.stdout.close()
-            with_time = pick.uniform(0.0, 0.15)
-            try:
-                child.wait(with_time)
-            except subprocess.TimeoutExpired:
-                child.kill()
-            assert child.wait() == -signal.SIGKILL
-            whole = is_whole(dst, 7, 9)
-            assert whole or kind in {"tar", "tars"}  # one file is replaced at once; the files of a set are not
+            writers.stdin.write(f"{dst}\n")
+            word, pid = writers.stdout.readline().split()
+            assert word == "up"
+            time.sleep(pick.uniform(0.0, 0.15))
+            os.kill(int(pid), signal.SIGKILL)
+            assert writers.stdout.readline() == f"ended {signal.SIGKILL}\n"
+            # One file is replaced at once; the files of a set are not, and then it says so.
+            assert is_whole(dst, 7, 9) or kind in {"tar", "tars"}
             pack(tree, dst, workers=1, limit=9, overwrite=True)  # C113: the next run works at once
             assert is_whole(dst, 9)
             assert not [p for p in dst.parent.iterdir() if ".partial" in p.name]
+            shutil.rmtree(dst.parent)
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_killed_at_random_moments(tree, tmp_path, kind):  # C041 C047 C065 C073 C113
-    killed(tree, tmp_path, kind, 5)
+def test_killed_at_random_moments(tmp_path, kind):  # C041 C047 C065 C073 C113
+    killed(tmp_path, kind, range(20))
 
 
 @pytest.mark.patient
 @pytest.mark.parametrize("kind", NAMES)
-def test_killed_two_hundred_times(tree, tmp_path, kind):
-    killed(tree, tmp_path, kind, 200)
+@pytest.mark.parametrize("first", range(20, 200, 20))
+def test_killed_two_hundred_times(tmp_path, kind, first):
+    killed(tmp_path, kind, range(first, first + 20))
 
 
 @pytest.mark.parametrize("kind", NAMES)
