@@ -228,9 +228,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fastdata-soak-") as scratch:
-        report = soak(
-            Path(scratch), minutes=given.minutes, pictures=given.pictures, pause=given.pause, seed=given.seed
-        )
+        report = soak(Path(scratch), minutes=given.minutes, pictures=given.pictures, pause=given.pause, seed=given.seed)
     for role, curve in report["curves"].items():
         first, last = curve[min(len(curve) - 1, int(len(curve) * WARM_UP))], curve[-1]
         print(f"{role}: {report['batches_compared'][role]} batches; after the warm-up {first}, at the end {last}")

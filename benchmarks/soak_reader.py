@@ -86,10 +86,8 @@ def memory() -> dict[str, float]:
         "pss": kilobytes["Pss"],
     }
     counts = {"descriptors": "/proc/self/fd", "threads": "/proc/self/task"}
-    return {name: kb * 1024 / 1e6 for name, kb in amounts.items()} | {
-        name: float(len(os.listdir(folder)))
-        for name, folder in counts.items()  # noqa: PTH208  names are enough
-    }
+    found = {name: kb * 1024 / 1e6 for name, kb in amounts.items()}
+    return found | {name: float(len(list(Path(folder).iterdir()))) for name, folder in counts.items()}
 
 
 class Reader:

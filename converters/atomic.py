@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -32,15 +33,16 @@ class Partial:
     ``overwrite`` is given. What is overwritten stays whole until the commit.
     """
 
-    def __init__(self, dst: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Claim the temporary name; its folder is made if need be."""
+    def __init__(self, dst: str | os.PathLike[str], *, overwrite: bool = False, keep: bool = False) -> None:
+        """Claim the temporary name; its folder is made if need be. keep: what lies there already stays for now."""
         self.dst, self.path = Path(dst), partial_path(dst)
         self._done = False
         if not overwrite:
             _refuse_existing(self.dst, self.path)
         with writing(self.dst):
-            self.dst.parent.mkdir(parents=True, exist_ok=True)
-            _remove(self.path)
+            _make_folder(self.dst.parent)
+            if not keep:
+                _remove(self.path)
 
     def commit(self) -> None:
         """Sync everything under ``path`` to disk, give it its name, sync the folder; the pack exists from here on."""
@@ -124,13 +126,34 @@ def _sync_tree(path: Path) -> None:
         sync_folder(path)
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a folder that a power cut does not take away again, with all above it that are missing."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
+
+
 def _replace(source: Path, dst: Path) -> None:
-    # rename replaces a file by a file at once; a folder must step aside first.
-    if (dst.is_dir() and not dst.is_symlink()) or (source.is_dir() and os.path.lexists(dst)):
+    # rename replaces a file by a file at once; folders change places at once where the system can do that.
+    if not (dst.is_dir() and not dst.is_symlink()) and not (source.is_dir() and os.path.lexists(dst)):
+        source.replace(dst)
+        return
+    old = source
+    if not _exchange(source, dst):
         old = dst.with_name(dst.name + ".old")
         _remove(old)
         dst.rename(old)
         source.rename(dst)
-        _remove(old)
-    else:
-        source.replace(dst)
+    sync_folder(dst.parent)  # before the old one goes: a power cut must not take both
+    _remove(old)
+
+
+def _exchange(one: Path, two: Path) -> bool:
+    """Let two paths change places in one step; return False where the system or its file system cannot (Linux can)."""
+    at_cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE: linux/fcntl.h, linux/fs.h
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(rename(at_cwd, os.fsencode(one), at_cwd, os.fsencode(two), exchange) == 0)

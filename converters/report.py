@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastdata.converters.atomic import writing
+from fastdata.converters.atomic import sync_folder, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -130,7 +130,9 @@ def write_report(dst: str, skipped: tuple[Skipped, ...]) -> None:
     partial = path.with_name(path.name + ".partial")
     with writing(path):
         if not skipped:
-            path.unlink(missing_ok=True)
+            if path.exists():
+                path.unlink()
+                sync_folder(path.parent)
             return
         try:
             with partial.open("w", encoding="ascii") as file:  # JSON escapes what is not
@@ -138,6 +140,7 @@ def write_report(dst: str, skipped: tuple[Skipped, ...]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)
+            sync_folder(path.parent)
         finally:
             partial.unlink(missing_ok=True)
 

@@ -49,7 +49,9 @@ class TarWriter:
         self._overwrite = options.overwrite
         index_path = Path(index_path_of(self._dst))
         self._old = _existing(self._dst, self._pattern, index_path, overwrite=options.overwrite)
-        self._sidecar = Partial(index_path, overwrite=options.overwrite)
+        # An earlier run was stopped while files got their names: what is there is no whole set until this run is done.
+        self._unsure = partial_path(index_path).exists()
+        self._sidecar = Partial(index_path, overwrite=options.overwrite, keep=self._unsure)
         self._index, self._hash, self._members = IndexBuilder(), ContentHash(), Members()
         self._shards: list[_Shard] = []
         self._state = "writing"
@@ -95,7 +97,7 @@ class TarWriter:
         """
         for shard in self._shards:
             shard.abort()
-        if self._state == "writing":
+        if self._state == "writing" and not self._unsure:
             self._sidecar.abort()
         self._state = "done"
 

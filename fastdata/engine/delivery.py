@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class Delivery:
         except Exception:
             self._progress.fail()
             if self._next_info is not None and self._failures_drawn:
-                self._next_info()
+                with suppress(IndexError):  # behind the last batch: a worker was killed, and no batch failed
+                    self._next_info()
             raise
         self._progress.deliver()
         self._note(None if self._next_info is None else self._next_info())
