@@ -1,10 +1,9 @@
 #include "pool.hpp"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
+
+#include "process.hpp"
 
 namespace fastdata {
 
@@ -50,13 +49,13 @@ Status decode_one(Scratch& scratch, const Batch& b, int64_t i, char* message) {
 }  // namespace
 
 void ForkSafeLock::lock() noexcept {
-  const pid_t process = getpid();
+  const int process = process_id();
   for (;;) {
-    pid_t holder = 0;
+    int holder = 0;
     if (holder_.compare_exchange_weak(holder, process, std::memory_order_acquire)) return;
     const bool dead = holder != 0 && holder != process;
     if (dead && holder_.compare_exchange_weak(holder, process, std::memory_order_acquire)) return;
-    sched_yield();
+    std::this_thread::yield();
   }
 }
 
@@ -95,11 +94,11 @@ std::shared_ptr<Pool::State> Pool::start() const {
 
 std::shared_ptr<Pool::State> Pool::living_state() {
   std::lock_guard<ForkSafeLock> guard(lock_);
-  if (process_ != getpid()) {
+  if (process_ != process_id()) {
     // First use, or a child after a fork: the parent's state is left as it is (never destroyed: its threads do not exist
     // here, and nobody may be left who unlocks its mutex).
     state_ = nullptr;
-    process_ = getpid();
+    process_ = process_id();
   }
   if (!state_) state_ = new std::shared_ptr<State>(start());
   return *state_;
@@ -128,7 +127,7 @@ void Pool::stop() {
   std::shared_ptr<State>* ended = nullptr;
   {
     std::lock_guard<ForkSafeLock> guard(lock_);
-    if (process_ == getpid()) ended = state_;
+    if (process_ == process_id()) ended = state_;
     state_ = nullptr;
   }
   if (!ended) return;

@@ -1,8 +1,6 @@
 // Threads that take images one at a time from a queue of batches.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -49,7 +47,7 @@ class ForkSafeLock {
   void unlock() noexcept { holder_.store(0, std::memory_order_release); }
 
  private:
-  std::atomic<pid_t> holder_{0};
+  std::atomic<int> holder_{0};
 };
 
 // Owns its threads. They start with the first batch, end with stop() or the destructor (which join them), and start
@@ -80,7 +78,7 @@ class Pool {
   const int threads_;
   const Kernels& kernels_;
   ForkSafeLock lock_;  // guards the two below
-  pid_t process_ = 0;  // whose threads state_ has
+  int process_ = 0;  // whose threads state_ has
   // On the heap and changed by one store, so that a child forked in between finds the one or the other.
   std::shared_ptr<State>* state_ = nullptr;
 };
