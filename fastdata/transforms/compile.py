@@ -6,7 +6,6 @@ hands over one of its objects has imported it.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from fastdata.transforms.batch_op import BatchOp
 from fastdata.transforms.composition import Composition, RefusedError, refuse
+from fastdata.transforms.known_types import ContainerError, check_untouched, flat, home_of
 from fastdata.transforms.levels import GreyLevels
 from fastdata.transforms.nested_readers import NESTED_READERS, makes_three_channels, mirrored
 from fastdata.transforms.pixel_readers import PIXEL_READERS, Coloured, Erasing
@@ -44,15 +44,16 @@ if TYPE_CHECKING:
 
     Read = GeometryRead | Coloured | Erasing | Sized
 
-__all__ = ["check_untouched", "compile_transform"]
+__all__ = ["compile_transform"]
 
-#: Where the types that are understood are looked up, if somebody has imported them.
-_HOMES = ("torchvision.transforms", "torchvision.transforms.v2", "torch.nn")
-_CONTAINERS = ("Compose", "Sequential")
-_METHODS = (
-    "__call__", "forward", "transform", "make_params", "get_params", "check_inputs", "_call_kernel",
-    "_augmentation_space", "_apply_image_or_video_transform", "_get_random_item", "_mixup_label",
-)  # fmt: skip
+#: What to say of a few that are asked for often.
+_HINTS = {
+    "FiveCrop": "it gives several pictures of one",
+    "Lambda": "batch_op marks a function of whole batches that the engine may call",
+    "TenCrop": "it gives several pictures of one",
+    "ToNumpy": "it gives arrays; timm's MaybePILToTensor gives tensors",
+    "function": "batch_op marks a function of whole batches that the engine may call",
+}
 
 
 def compile_transform(transform: object) -> Plan | Unsupported:
@@ -65,62 +66,26 @@ def compile_transform(transform: object) -> Plan | Unsupported:
     builder = _Builder()
     number, step = 0, transform
     try:
-        for number, step in enumerate(_flat(transform), start=1):  # noqa: B007  the reason names them
+        for number, step in enumerate(flat(transform), start=1):  # noqa: B007  the reason names them
             builder.add(_read(step))
             builder.lines.append(" ".join(repr(step).split()))
-    except _ContainerError as error:
+    except ContainerError as error:
         return Unsupported(str(error))
     except RefusedError as error:
         return Unsupported(f"step {number}, {type(step).__name__}: {error}")
     return builder.plan()
 
 
-class _ContainerError(Exception):
-    """A container of steps may do more than run them in turn."""
-
-
-def _flat(transform: object) -> Iterator[object]:
-    """Yield the steps, containers opened."""
-    if transform is None:
-        return
-    if type(transform) in (list, tuple):
-        steps: Any = transform
-    else:
-        home = _home(transform)
-        name = type(transform).__name__
-        if home is None or name not in _CONTAINERS:
-            yield transform
-            return
-        try:
-            check_untouched(transform)
-        except RefusedError as error:
-            raise _ContainerError(f"{name}: {error}") from None
-        steps = list(transform) if name == "Sequential" else vars(transform).get("transforms")  # type: ignore[call-overload]
-        if name == "Compose" and type(steps) not in (list, tuple):
-            raise _ContainerError(f"Compose: its transforms are a {type(steps).__name__}, not a list")
-    for step in steps:
-        yield from _flat(step)
-
-
-def _home(step: object) -> str | None:
-    """Return the public module that exports exactly the type of ``step``, or None."""
-    cls = type(step)
-    for home in _HOMES:
-        module = sys.modules.get(home)
-        if getattr(module, cls.__name__, None) is cls and cls.__module__.partition(".")[0] == home.partition(".")[0]:
-            return home
-    return None
-
-
 def _read(step: object) -> Read:
     if type(step) is BatchOp:
         found = (WholeBatch(step.function),)
         return Coloured(found, found)
-    home, name = _home(step), type(step).__name__
+    home, name = home_of(step), type(step).__name__
     reader: Any = _ALL_READERS.get(name)
     nested = NESTED_READERS.get(name)
     if home is None or (reader is None and nested is None):
-        refuse("not known to the engine")
+        hint = _HINTS.get(name)
+        refuse("not known to the engine" + (f": {hint}" if hint else ""))
     check_untouched(step)
     try:
         if nested is not None:
@@ -132,27 +97,11 @@ def _read(step: object) -> Read:
 
 def _opened(steps: object) -> Iterator[tuple[str, Read]]:
     """Yield what is within a step, containers opened, by name and read."""
-    for step in _flat(steps):
+    for step in flat(steps):
         yield type(step).__name__, _read(step)
 
 
 _ALL_READERS: dict[str, Any] = {**READERS, **PIXEL_READERS, **WARP_READERS, **POLICY_READERS}
-
-
-def check_untouched(step: object) -> None:
-    """Raise unless the methods that torch calls are torch's own and no hook is set."""
-    cls, own = type(step), vars(step)
-    for name in _METHODS:
-        if name in own or getattr(getattr(cls, name, None), "__module__", "torch").partition(".")[0] not in (
-            "torch",
-            "torchvision",
-        ):
-            refuse(f"its {name} was replaced")
-    if any(value for name, value in own.items() if name.endswith(("_hooks", "_pre_hooks"))):
-        refuse("it has hooks")
-    modules = sys.modules.get("torch.nn.modules.module")
-    if getattr(modules, "_global_forward_hooks", None) or getattr(modules, "_global_forward_pre_hooks", None):
-        refuse("hooks are set for all modules")
 
 
 class _Builder:
@@ -213,7 +162,7 @@ class _Builder:
 
     def _tensor(self, read: ToTensor) -> None:
         if self._kind != "pil":
-            if read.scaled:
+            if read.scaled and not read.maybe:
                 refuse("the picture is a tensor already")
             return
         self._kind = "uint8"

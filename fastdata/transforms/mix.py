@@ -15,8 +15,8 @@ import numpy as np
 from fastdata.errors import OptionError
 from fastdata.philox import uniforms
 from fastdata.transforms.attributes import integer, number
-from fastdata.transforms.compile import check_untouched
 from fastdata.transforms.composition import RefusedError
+from fastdata.transforms.known_types import check_untouched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -45,9 +45,10 @@ class Geometric:
 
 @dataclass(frozen=True, slots=True)
 class ToTensor:
-    """A PIL image becomes a tensor: uint8, or float32 divided by 255."""
+    """A PIL image becomes a tensor: uint8, or float32 divided by 255; maybe: a tensor is left as it is."""
 
     scaled: bool
+    maybe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,17 @@ def _random_resized_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
     return Geometric((found,), interpolation(step.interpolation), bool(step.antialias))
 
 
+def _timm_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
+    """Read timm's RandomResizedCropAndInterpolation, which draws as torchvision's does."""
+    if isinstance(step.interpolation, (list, tuple)):
+        refuse("its interpolation differs from sample to sample; name one: interpolation='bilinear'")
+    ratio = span(step.ratio, "ratio")
+    if ratio[0] == 0:
+        refuse(f"ratio {step.ratio!r} reaches 0")
+    found = RandomResizedCrop(*_size(step.size), scale=span(step.scale, "scale"), ratio=ratio)
+    return Geometric((found,), interpolation(step.interpolation))
+
+
 def _horizontal_flip(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
     return Geometric((HorizontalFlip(probability(step)),))
 
@@ -164,6 +176,11 @@ def _to_tensor(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
     if str(default) != "torch.float32":
         refuse(f"torch's default dtype is {default}")
     return ToTensor(scaled=True)
+
+
+def _maybe_to_tensor(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001  timm's
+    _to_tensor(step, v2)  # the default dtype is the same question
+    return ToTensor(scaled=True, maybe=True)
 
 
 def _to_uint8(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
@@ -213,17 +230,20 @@ def _nothing(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
     return Nothing()
 
 
-#: By the name that torchvision.transforms, torchvision.transforms.v2 or torch.nn exports.
+#: By the name that torchvision.transforms, torchvision.transforms.v2, torch.nn or timm.data.transforms exports.
 READERS: dict[str, Reader] = {
     "CenterCrop": _center_crop,
     "ConvertImageDtype": _convert_image_dtype,
     "Identity": _nothing,
+    "MaybePILToTensor": _to_uint8,
+    "MaybeToTensor": _maybe_to_tensor,
     "Normalize": _normalise,
     "PILToTensor": _to_uint8,
     "Pad": _pad,
     "RandomCrop": _random_crop,
     "RandomHorizontalFlip": _horizontal_flip,
     "RandomResizedCrop": _random_resized_crop,
+    "RandomResizedCropAndInterpolation": _timm_crop,
     "RandomVerticalFlip": _vertical_flip,
     "RGB": _nothing,  # the pixels are RGB already
     "Resize": _resize,

@@ -9,9 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import Subset
 from torchvision import transforms as v1
+from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
+from fastdata.loader import FastLoader
 from fastdata.transforms import Plan, compile_transform, draw, plan_geometry
 
 MODES = v1.InterpolationMode
@@ -145,3 +148,87 @@ def test_a_padded_random_crop_shows_fill_where_torchvision_does(module, compiled
             assert (render(plan, picture, np.array(u)) == np.asarray(expected)).all(), (size, u)
         torch.manual_seed(0)
         assert transform(picture).size == (36, 40)
+
+
+# ---------------------------------------------------------------- from the file to the batch
+
+PHOTO_PIPELINES = {
+    "bilinear": lambda: v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.PILToTensor()]),
+    "bicubic": lambda: v1.Compose([v1.Resize(256, MODES.BICUBIC), v1.CenterCrop(224), v1.PILToTensor()]),
+    "tensor": lambda: v2.Compose([v2.ToImage(), v2.Resize(232, antialias=True), v2.CenterCrop(224), v2.ToPureTensor()]),
+    "squashed": lambda: v1.Compose([v1.Resize((160, 200)), v1.PILToTensor()]),
+}
+
+
+def levels_apart(folder, files, transform):
+    """Return the largest and the mean difference of the engine's batches to torchvision's, in grey levels."""
+    data = ImageFolder(str(folder), transform)
+    wanted = {str(path) for path in files}
+    rows = [row for row, (path, _) in enumerate(data.samples) if path in wanted]
+    assert len(rows) == len(files)
+    part = Subset(data, rows)
+    largest, total, count = 0, 0, 0
+    batches = FastLoader(part, 10, num_workers=2, engine=True), FastLoader(part, 10, num_workers=0, engine=False)
+    for (images, labels), (theirs, their_labels) in zip(*batches, strict=True):
+        gap = (images.int() - theirs.int()).abs()
+        largest, total, count = max(largest, int(gap.max())), total + int(gap.sum()), count + gap.numel()
+        assert torch.equal(labels, their_labels)
+    return largest, total / count
+
+
+def photographs(shared_data, every):
+    """Return (folder of classes, files) of both kinds."""
+    photos = shared_data / "photos"
+    return [(photos / "classes", sorted((photos / "classes").glob("*/*.jpg"))[::every]),
+            (photos, sorted((photos / "camera").glob("*.jpg")))]  # fmt: skip
+
+
+@pytest.mark.shared_data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PHOTO_PIPELINES)
+def test_photographs_are_torchvisions_within_a_level(shared_data, name):
+    for folder, files in photographs(shared_data, every=100):
+        largest, mean = levels_apart(folder, files, PHOTO_PIPELINES[name]())
+        assert largest <= 1
+        assert mean < 0.3
+
+
+@pytest.mark.shared_data
+@pytest.mark.patient
+@pytest.mark.parametrize("name", PHOTO_PIPELINES)
+def test_every_photograph_is_torchvisions_within_a_level(shared_data, name):
+    for folder, files in photographs(shared_data, every=1):
+        largest, mean = levels_apart(folder, files, PHOTO_PIPELINES[name]())
+        assert largest <= 1
+        assert mean < 0.3
+
+
+def four_times_smaller(folder):
+    """Return (path of pictures, of tensors) as the engine gives them, and torchvision's."""
+    size = (60, 80)
+    recipes = [
+        v1.Compose([v1.Resize(size), v1.ToTensor()]),
+        v2.Compose([v2.ToImage(), v2.Resize(size, antialias=True), v2.ToDtype(torch.float32, scale=True)]),
+    ]
+    found = []
+    for engine in (True, False):
+        for recipe in recipes:
+            loader = FastLoader(ImageFolder(str(folder), recipe), 30, num_workers=0, engine=engine)
+            found.append(next(iter(loader))[0])
+    return found
+
+
+def test_a_picture_and_a_tensor_shrink_to_the_same(tmp_path, make_picture):  # C145
+    (tmp_path / "a").mkdir()
+    for seed in range(4):
+        make_picture(320, 240, seed).save(tmp_path / "a" / f"{seed}.png")
+    picture, tensor, their_picture, their_tensor = four_times_smaller(tmp_path)
+    assert (picture - tensor).abs().max() < 1e-6  # one divides by 255, the other multiplies
+    for other in (their_picture, their_tensor):
+        assert (picture - other).abs().mean() * 255 <= 0.3
+        assert (picture - other).abs().max() * 255 <= 1.01
+    # What happens without antialias: pixels are left out. The engine does not take that for the same.
+    loud = v2.Compose([v2.ToImage(), v2.Resize((60, 80), antialias=False), v2.ToDtype(torch.float32, scale=True)])
+    plain = next(iter(FastLoader(ImageFolder(str(tmp_path), loud), 30)))[0]
+    assert (plain - picture).abs().mean() * 255 > 5
+    assert "antialias=False on a tensor" in FastLoader(ImageFolder(str(tmp_path), loud)).explain()
