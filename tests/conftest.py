@@ -53,6 +53,7 @@ def _uncalled_for(reporter: pytest.TerminalReporter) -> list[pytest.TestReport]:
     return [report for report in reporter.stats.get("skipped", ()) if "cuda" not in getattr(report, "keywords", {})]
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m takes its choice
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     no_data = None
     if not (_shared_folder() / "PHOTOS.csv").is_file():
@@ -64,7 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not torch.cuda.is_available():
             no_cuda = pytest.mark.skip(reason="no CUDA device")
     for item in items:
-        if no_data and (item.get_closest_marker("shared_data") or "shared_data" in getattr(item, "fixturenames", ())):
+        if "shared_data" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.shared_data)
+        if no_data and item.get_closest_marker("shared_data"):
             item.add_marker(no_data)
         if no_cuda and item.get_closest_marker("cuda"):
             item.add_marker(no_cuda)
