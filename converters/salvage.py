@@ -82,7 +82,7 @@ def _open_tars(path: str) -> tuple[Store | None, list[Problem], bool]:
         return None, [], False
     try:
         sidecar = read_sidecar(index_path)
-        index = Index.from_arrays(sidecar.columns, index_path)
+        index = Index.from_arrays(sidecar.columns, index_path, len(sidecar.shards))
     except (StoreError, OSError) as error:
         # The tars hold keys and labels themselves; only the class names are lost with the index.
         tars = _tars_beside(path, index_path)

@@ -70,7 +70,7 @@ def _was_rewritten(path: str) -> bool:
 def _tar_problems(store: Store) -> tuple[list[Problem], list[str], bool]:
     index_path = tar_index_of(store.path)
     seals = store.info.get("seals")
-    if not isinstance(seals, list) or len(seals) != len(store.parts):
+    if not isinstance(seals, list) or len(seals) != len(store.parts) or not all(map(_is_seal, seals)):
         if "content_hash" in store.info:
             return (
                 [],
@@ -89,7 +89,14 @@ def _tar_problems(store: Store) -> tuple[list[Problem], list[str], bool]:
     return problems, [], True
 
 
+def _is_seal(seal: object) -> bool:
+    return isinstance(seal, list) and [type(part) for part in seal] == [int, int]
+
+
 def _shard_problems(store: Store, part: int, path: str, wanted: tuple[int, int]) -> Iterator[Problem]:
+    if Path(path).exists() and not Path(path).is_file():
+        yield Problem("shard", "", f"{path}: a pipe, a device or a folder, where a shard should be")
+        return
     try:
         if rest_sum(path, *spans_of(store.index, part), Path(path).stat().st_size) != wanted[0]:
             text = f"{path}: bytes outside of the records (headers, labels or padding) were changed (CRC-32)"

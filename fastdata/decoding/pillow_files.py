@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from PIL import Image, JpegImagePlugin
 
+from fastdata.decoding.bombs import check_icon, check_tiles
 from fastdata.decoding.header import sniff
 from fastdata.decoding.header_fields import Header
 from fastdata.errors import DecodeError, ImageTooLargeError, TruncatedImageError, UnsupportedImageError
@@ -143,7 +144,13 @@ def _by_plugin(data: bytes | memoryview, codec: str) -> ImageFile | None:
         factory, accept = Image.OPEN[name]
         try:
             if accept is None or accept(bytes(data[:32])) is True:
-                return factory(io.BytesIO(data), "")
+                if name == "ICO":
+                    check_icon(data)
+                image = factory(io.BytesIO(data), "")
+                check_tiles(image)
+                return image
+        except DecodeError:  # ours
+            raise
         except (SyntaxError, IndexError, TypeError, ValueError, OSError) as error:
             refusal = error
     if refusal is not None and codec != "unknown":
@@ -175,7 +182,8 @@ def probe_with_pillow(data: bytes | memoryview, codec: str) -> Header:
             bits = _bits(image)
             return Header(
                 codec, width, height, orientation if 1 <= orientation <= 8 else 1,  # noqa: PLR2004  EXIF: 1..8
-                frames=getattr(image, "n_frames", 1), channels=len(image.getbands()), bits=bits,
+                # Pillow counts the pictures of a TIFF by reading them all: a small file can name a million.
+                frames=0 if getattr(image, "is_animated", False) else 1, channels=len(image.getbands()), bits=bits,
                 alpha=image.mode in {"RGBA", "LA", "PA", "La", "RGBa"} or "transparency" in image.info,
                 palette=image.mode in {"P", "PA"},
             )  # fmt: skip

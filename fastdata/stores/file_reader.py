@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastdata.errors import MissingPartError, StoreClosedError, StoreError
-from fastdata.stores.reader import addresses_of
+from fastdata.stores.reader import addresses_of, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +35,11 @@ class FileReader:
             msg = f"{path}: the store was closed; open it again"
             raise StoreClosedError(msg)
         try:
-            with open(path, "rb", buffering=0) as file:  # noqa: PTH123  a Path object costs as much as a small read
+            # A Path object costs as much as a small read.
+            with open(open_regular(path), "rb", buffering=0) as file:  # noqa: PTH123
                 return memoryview(file.read())
+        except StoreError:
+            raise
         except OSError as error:
             raise _unreadable(path, error) from error
 

@@ -92,12 +92,16 @@ def encoded_places(file: Any, name: str, where: str, size: int) -> Places:  # no
     with open(where, "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
         references = np.frombuffer(data[start : start + n * _REFERENCE.itemsize], _REFERENCE)
         heaps: dict[int, dict[int, tuple[int, int]]] = {}
-        offset = np.zeros(n, np.int64)
+        offset, room = np.zeros(n, np.int64), len(data)
         for i, (length, heap, number) in enumerate(references.tolist()):
             if not length:
                 continue
             if heap not in heaps:
                 heaps[heap] = _objects(data, heap, where)
+                room -= _HEAP_HEAD.unpack_from(data, heap)[2]
+                if room < 0:  # or a small file could make us walk one run of bytes from each of its bytes on
+                    msg = f"{where}: the heaps of {name} lie over each other; the file is damaged, or made to do harm"
+                    raise StoreFormatError(msg)
             at, held = heaps[heap].get(number, (0, -1))
             if length > held:
                 msg = f"{where}: value {i} of {name} is not where it should be; the file is damaged"

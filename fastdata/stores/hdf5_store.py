@@ -8,7 +8,6 @@ Foreign files: one uint8 dataset (N, H, W, C) or (N, H, W) of pixels, or one of 
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 from pathlib import Path
@@ -27,6 +26,7 @@ from fastdata.stores.hdf5_foreign import read_foreign
 from fastdata.stores.hdf5_layout import COLUMNS, FIELD_COLUMNS, MARK, Span, contiguous_span, names_of
 from fastdata.stores.hdf5_places import text_bytes
 from fastdata.stores.index import Index
+from fastdata.stores.json_values import parse_json
 from fastdata.stores.store import Contents
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def read_hdf5(path: str | os.PathLike[str]) -> Contents:
             return read_foreign(file, name)
     except FastdataError:
         raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+    except Exception as error:  # over a damaged file h5py raises what it likes
         if name.endswith(".partial"):
             msg = f"{name}: this pack was not finished; pack again with overwrite"
             raise IncompletePackError(msg) from error
@@ -123,8 +123,8 @@ class _Opened:
 
 def _info(file: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
     try:
-        info = json.loads(text_bytes(file, "info", name))
-    except (ValueError, TypeError, RecursionError, AttributeError) as error:
+        info = parse_json(text_bytes(file, "info", name))
+    except (ValueError, TypeError, AttributeError) as error:
         if isinstance(error, StoreFormatError):
             raise
         msg = f"{name}: the pack's info is damaged ({error}); pack again"

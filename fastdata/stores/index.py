@@ -43,14 +43,18 @@ class KeyColumn:
         """Return the position of ``key``; raise KeyNotFoundError. One pass of memmem over the buffer."""
         needle = key.encode("utf-8", "surrogateescape") + b"\0"
         haystack = self.blob.data
-        if len(self) and bytes(haystack[: len(needle)]) == needle:
+        if len(self) and self[0] == key:
             return 0
         # A NUL before it makes the hit a whole key; bytes.find needs bytes, so the buffer is searched in 16 MiB steps.
         needle, step = b"\0" + needle, 1 << 24
         for start in range(0, len(haystack), step):
-            hit = bytes(haystack[start : start + step + len(needle)]).find(needle)
-            if hit >= 0:
-                return int(np.searchsorted(self.offset, start + hit + 1))
+            window = bytes(haystack[start : start + step + len(needle)])
+            hit = window.find(needle)
+            while hit >= 0:
+                i = int(np.searchsorted(self.offset, start + hit + 1))
+                if i < len(self) and self[i] == key:  # a damaged buffer may have a NUL inside of a key
+                    return i
+                hit = window.find(needle, hit + 1)
         msg = f"no sample has the key {key!r} ({len(self)} samples; keys are relative paths without their ending)"
         raise KeyNotFoundError(msg)
 
@@ -121,8 +125,11 @@ class Index:
         return {k: np.ascontiguousarray(v, v.dtype.newbyteorder("<")) for k, v in arrays.items()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], where: str) -> Index:
-        """Build an Index over borrowed arrays; raise StoreFormatError, naming ``where``, unless they fit together."""
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], where: str, parts: int = 1) -> Index:
+        """Build an Index over borrowed arrays of a pack of ``parts`` files.
+
+        Raises StoreFormatError, naming ``where``, unless the columns fit together and name no other files.
+        """
         try:
             names = [key[: -len("/offset")] for key in arrays if key.endswith("/offset")]
             names.sort(key=lambda name: (name != "image", name))
@@ -141,11 +148,14 @@ class Index:
         except (KeyError, TypeError, ValueError) as error:
             msg = f"{where}: the index is damaged ({error}); pack again"
             raise StoreFormatError(msg) from error
-        index.check(where)
+        index.check(where, parts)
         return index
 
-    def check(self, where: str) -> None:
-        """Raise StoreFormatError, naming ``where``, unless all columns have n rows and their numbers are possible."""
+    def check(self, where: str, parts: int | None = None) -> None:
+        """Raise StoreFormatError, naming ``where``, unless all columns have n rows and their numbers are possible.
+
+        parts: how many files there are (None: not looked at).
+        """
         n, keys = len(self.width), self.keys
         columns = [self.height] + [getattr(c, part) for c in self.fields.values() for part in _SPAN_DTYPES]
         good = (
@@ -155,13 +165,16 @@ class Index:
             and len(keys.offset) == n + 1
             and int(keys.offset[0]) == 0
             and int(keys.offset[-1]) == len(keys.blob)
-            and bool((np.diff(keys.offset) >= 1).all())
+            and bool((keys.offset >= 0).all() and (np.diff(keys.offset) >= 1).all())
             and all(bool((c.offset >= 0).all() and (c.length >= -1).all()) for c in self.fields.values())
             and all(bool((c.part >= 0).all() and (c.codec < len(CODECS)).all()) for c in self.fields.values())
             and bool((self.width >= 0).all() and (self.height >= 0).all())
         )
         if not good:
             msg = f"{where}: the index is damaged (its columns do not fit together); pack again"
+            raise StoreFormatError(msg)
+        if parts is not None and any(bool((c.part >= parts).any()) for c in self.fields.values()):
+            msg = f"{where}: the index is damaged (a sample lies in a file that the pack does not have); pack again"
             raise StoreFormatError(msg)
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["read_foreign"]
 
 _NO_SAMPLE = re.compile(rb"__.*__|num[-_]samples|length|num[-_]images", re.DOTALL)
-_IMAGE, _LABEL = re.compile(rb"image-(\d+)"), re.compile(rb"label-(\d+)")
+_MOST_DIGITS = 18  # longer ones are no numbers here: no counter has them, and Python reads no more than 4,300
+_IMAGE, _LABEL = re.compile(rb"image-(\d{1,18})"), re.compile(rb"label-(\d{1,18})")
 _LOOKED_AT = 16  # values whose first bytes are looked at, spread over the file: each costs one read of a page
 
 
@@ -37,12 +38,13 @@ def read_foreign(path: str, file: LmdbFile, databases: Mapping[bytes, Database])
     database = _choose(file, databases)
     entries = file.entries(database)
     keys = [key.hex().encode() if database.integer_keys or b"\0" in key else key for key in file.keys(entries)]
-    if database.integer_keys:
+    if database.integer_keys and all(len(key) <= 2 * 8 for key in keys):  # size_t, in hexadecimal digits
         keys = [b"%d" % int.from_bytes(bytes.fromhex(key.decode()), "little") for key in keys]
     keep = [i for i, key in enumerate(keys) if not entries.named[i] and not _NO_SAMPLE.fullmatch(key)]
     rows, texts = _text_recognition(keys, keep)
     if rows is None:
-        rows = sorted(keep, key=lambda i: int(keys[i])) if all(keys[i].isdigit() for i in keep) else keep
+        numbered = all(keys[i].isdigit() and len(keys[i]) <= _MOST_DIGITS for i in keep)
+        rows = sorted(keep, key=lambda i: int(keys[i])) if numbered else keep
     order = np.array(rows, np.int64)
     _refuse_others(file, entries, order)
     names = KeyColumn.of(keys[i].decode("utf-8", "surrogateescape") for i in rows)

@@ -9,7 +9,6 @@ copy, the trees are walked instead, and nothing is written. LMDB files of other 
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from dataclasses import replace
@@ -19,6 +18,7 @@ import numpy as np
 
 from fastdata.errors import IncompletePackError, StaleIndexError, StoreFormatError
 from fastdata.stores.index import Index, SpanColumn
+from fastdata.stores.json_values import parse_json
 from fastdata.stores.lmdb_file import LmdbFile
 from fastdata.stores.store import Contents
 
@@ -117,9 +117,9 @@ def _info(file: LmdbFile, values: Mapping[bytes, tuple[int, int]]) -> dict[str, 
         raise IncompletePackError(msg)
     offset, length = values[b"info"]
     try:
-        info = json.loads(file.data[offset : offset + length].tobytes())
+        info = parse_json(file.data[offset : offset + length].tobytes())
         version = info["format_version"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         msg = f"{file.path}: the pack's info is damaged ({error}); pack again"
         raise StoreFormatError(msg) from error
     if version != FORMAT_VERSION:
@@ -131,12 +131,16 @@ def _info(file: LmdbFile, values: Mapping[bytes, tuple[int, int]]) -> dict[str, 
 def _columns(
     file: LmdbFile, values: Mapping[bytes, tuple[int, int]], info: Mapping[str, Any]
 ) -> dict[str, NDArray[Any]]:
-    arrays = {}
+    arrays, most = {}, file.size
     try:
         for name, told in info["index"].items():
             offset, length = values[_PREFIX + name.encode()]
             raw = file.data[offset : offset + length]
             column = _column(raw, told["dtype"], told["shape"])
+            most -= length
+            if most < 0:  # many names for the same pages: summing them all would take for ever
+                msg = f"{file.path}: the index is damaged (its columns are longer than the file); pack again"
+                raise StoreFormatError(msg)
             if zlib.crc32(raw.data) != told["crc32"]:
                 msg = (
                     f"{file.path}: column {name!r} of the index was changed after packing (CRC-32); copy or pack again"
@@ -144,7 +148,7 @@ def _columns(
                 raise StoreFormatError(msg)
             arrays[name] = column
             file.release()  # the sum has touched it all
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, StoreFormatError):
             raise
         msg = f"{file.path}: the index is damaged ({error}); pack again"
@@ -164,7 +168,7 @@ def _column(raw: NDArray[np.uint8], dtype: str, shape: list[int]) -> NDArray[Any
 
 def _check_bounds(file: LmdbFile, index: Index) -> None:
     for column in index.fields.values():
-        if len(column.offset) and int((column.offset + np.maximum(column.length, 0)).max()) > file.size:
+        if bool((np.maximum(column.length, 0) > file.size - column.offset).any()):  # a sum could wrap round
             raise file.short_file()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastdata.errors import OptionError
+from fastdata.stores.json_values import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LabelColumn", "label_columns"]
 
-_NUMBERED = re.compile(r"label[_.]?(\d+)")
+_NUMBERED = re.compile(r"label[_.]?([0-9]{1,9})")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")  # 007 is a name: as a number it would lose its zeros
+_MOST_DIGITS = 20  # of int64, and a sign
+_LARGEST = float(np.finfo(np.float32).max)
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -45,10 +48,13 @@ class LabelColumn:
         value = values[0] if len(values) == 1 else list(values)
         parsed = value if self._typed and isinstance(value, str) and value else _parsed(value)
         if parsed is None:
-            msg = f"{self._path}: row {number} has no label that can be used ({value!r}); give each row one, or none"
+            msg = f"{self._path}: row {number} has no label of use ({value!r:.200}); give each row one, or none"
+            raise OptionError(msg)
+        if isinstance(parsed, tuple) and any(_LARGEST < abs(one) < math.inf for one in parsed):
+            msg = f"{self._path}: row {number} has a label beyond {_LARGEST:.3g}, the most that float32 holds"
             raise OptionError(msg)
         if self._values and isinstance(parsed, tuple) != isinstance(self._values[0], tuple):
-            msg = f"{self._path}: row {number}: the label {value!r} is of another kind than those before it"
+            msg = f"{self._path}: row {number}: the label {value!r:.200} is of another kind than those before it"
             raise OptionError(msg)
         if isinstance(parsed, tuple) and self._values and len(parsed) != len(self._values[0]):  # type: ignore[arg-type]
             msg = f"{self._path}: row {number} has {len(parsed)} labels, the rows before it {len(self._values[0])}"  # type: ignore[arg-type]
@@ -78,7 +84,7 @@ class LabelColumn:
 
 def _parsed(value: object) -> int | float | str | tuple[float, ...] | None:
     if isinstance(value, list):
-        numbers = [_parsed(one) for one in value]
+        numbers = [None if isinstance(one, list) else _parsed(one) for one in value]  # a list of lists is no vector
         good = numbers and all(isinstance(one, (int, float)) for one in numbers)
         return tuple(float(one) for one in numbers) if good else None  # type: ignore[arg-type]
     if isinstance(value, (bool, int)):
@@ -91,11 +97,12 @@ def _parsed(value: object) -> int | float | str | tuple[float, ...] | None:
 def _from_text(text: str) -> int | float | str | tuple[float, ...] | None:
     text = text.strip()
     if _INTEGER.fullmatch(text):
-        return int(text) if int(text) in _INT64 else None
+        # Of more digits than int64 has; Python itself refuses to read some thousands of them.
+        return int(text) if len(text) <= _MOST_DIGITS and int(text) in _INT64 else None
     if text.startswith("["):
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
+            value = parse_json(text)
+        except ValueError:
             return text
         return _parsed(value)
     if "_" not in text and not re.fullmatch(r"-?0[0-9]+", text):

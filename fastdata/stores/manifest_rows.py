@@ -8,6 +8,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 from fastdata.errors import OptionError
+from fastdata.stores.json_values import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,8 +33,8 @@ def _json_rows(path: str, lines: Iterable[str]) -> Iterator[tuple[int, Mapping[s
             continue
         number += 1
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            row = parse_json(line)
+        except ValueError as error:
             msg = f"{path}: row {number} is not JSON: {error}"
             raise OptionError(msg) from error
         if not isinstance(row, dict):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 import threading
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from fastdata.errors import MissingPartError, OptionError, StoreClosedError, TruncatedStoreError
+from fastdata.errors import MissingPartError, OptionError, StoreClosedError, StoreFormatError, TruncatedStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from fastdata.types import Spans
 
-__all__ = ["Io", "MapReader", "PreadReader", "Reader", "open_reader"]
+__all__ = ["Io", "MapReader", "PreadReader", "Reader", "addresses_of", "open_reader", "open_regular"]
 
 Io = Literal["mmap", "pread"]
 
@@ -103,7 +104,8 @@ class MapReader:
         keep = [self._part(int(part)) for part in parts]
         for part, data in zip(parts, keep, strict=True):
             base[part], size[part] = data.__array_interface__["data"][0], len(data)
-        wrong = (spans.offset < 0) | (spans.length < 0) | (spans.offset + spans.length > size[spans.part])
+        # No sum of two numbers that a file may hold: it could wrap round, and lead into memory that is not ours.
+        wrong = (spans.offset < 0) | (spans.length < 0) | (spans.length > size[spans.part] - spans.offset)
         if wrong.any():
             i = int(np.argmax(wrong))
             part = int(spans.part[i])
@@ -142,11 +144,28 @@ class MapReader:
             return self._maps[part]
 
 
-def _map(path: str) -> NDArray[np.uint8]:
+def open_regular(path: str) -> int:
+    """Return a descriptor of a file; raise StoreFormatError where it is a pipe, a device or a folder, and OSError.
+
+    A pipe is not waited for, and a device could be read for ever: what a pack or a list names may be either.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        msg = f"{path}: a pipe, a device or a folder, where a file should be"
+        raise StoreFormatError(msg)
+    return descriptor
+
+
+def _open(path: str) -> int:
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        return open_regular(path)
     except FileNotFoundError as error:
         raise _missing(path) from error
+
+
+def _map(path: str) -> NDArray[np.uint8]:
+    descriptor = _open(path)
     try:
         if os.fstat(descriptor).st_size == 0:
             return np.zeros(0, np.uint8)
@@ -160,6 +179,7 @@ class PreadReader:
     """Reads each span into memory of its own with pread; descriptors open when first needed, at most 64 at a time."""
 
     _LARGE = 1 << 20  # bytes
+    _FAR = 1 << 62  # bytes; the system refuses an offset whose end is no int64
     _MOST_OPEN = 64  # well under the common limit of 1024 descriptors, with several loaders in one process
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -175,7 +195,7 @@ class PreadReader:
         descriptor = self._descriptor(part)
         try:
             # Memory is taken before the read: a large length is looked at first, a small one costs no system call.
-            large = length > self._LARGE and offset + length > os.fstat(descriptor).st_size
+            large = (length > self._LARGE or offset > self._FAR) and offset + length > os.fstat(descriptor).st_size
             if offset < 0 or length < 0 or large:
                 raise _outside(path, offset, length, os.fstat(descriptor).st_size)
             data = _read_all(descriptor, offset, length)
@@ -206,10 +226,7 @@ class PreadReader:
             if part not in self._open:
                 if len(self._open) >= self._MOST_OPEN:
                     os.close(self._open.pop(next(iter(self._open))))
-                try:
-                    self._open[part] = os.open(self._paths[part], os.O_RDONLY | getattr(os, "O_BINARY", 0))
-                except FileNotFoundError as error:
-                    raise _missing(self._paths[part]) from error
+                self._open[part] = _open(self._paths[part])
             return os.dup(self._open[part])
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdata.errors import StoreFormatError, StoreNotFoundError, TruncatedStoreError
+from fastdata.stores.json_values import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +102,12 @@ def read_sidecar(path: str) -> Sidecar:
             shards = [Shard(str(s["name"]), int(s["size"]), int(s["stamp"])) for s in header["shards"]]
             if size != start + int(header["size"]):
                 raise _damaged(path, f"it has {size} bytes instead of {start + int(header['size'])}")
-            columns = {name: _column(data, descriptor, row, start) for name, row in header["columns"].items()}
+            columns, most = {}, size
+            for name, row in header["columns"].items():
+                columns[name] = _column(data, descriptor, row, start)
+                most -= columns[name].nbytes
+                if most < 0:  # many names for the same bytes: summing them all would take for ever
+                    raise _damaged(path, "its columns are longer than the file")
             return Sidecar(dict(header["info"]), shards, columns)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, StoreFormatError):
@@ -156,8 +162,8 @@ def _read_header(descriptor: int, path: str) -> tuple[dict[str, Any], int]:
     if zlib.crc32(text) != crc:
         raise _damaged(path, "CRC-32 of the header")
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        header = parse_json(text)
+    except ValueError as error:
         raise _damaged(path, str(error)) from error
     if not isinstance(header, dict):
         raise _damaged(path, "its header is no object")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fastdata.errors import ChecksumError, OptionError, StoreFormatError
+from fastdata.errors import ChecksumError, OptionError, StoreError, StoreFormatError
 from fastdata.stores.file_reader import FileReader, file_sizes
+from fastdata.stores.json_values import parse_json
 from fastdata.stores.reader import MapReader, open_reader
 from fastdata.types import CODECS, Encoded, Field, Record, Spans
 
@@ -56,7 +56,7 @@ class Store:
         self.path, self.kind = contents.path, contents.kind
         self.index, self.parts = contents.index, contents.parts
         self.info: Mapping[str, Any] = MappingProxyType(dict(contents.info))
-        self.classes: tuple[str, ...] = tuple(self.info.get("classes", ()))
+        self.classes: tuple[str, ...] = _classes(contents)
         self._reopen, self._extras, self._whole_files = reopen, contents.extras, contents.whole_files
         self._reader: Reader = FileReader(self.parts) if contents.whole_files else open_reader(self.parts, io)
 
@@ -138,8 +138,10 @@ class Store:
         if column is None or column.length[self._position(i)] <= 0:
             return {}
         try:
-            value = json.loads(bytes(self.read(i, "extras")))
-        except (ValueError, RecursionError) as error:
+            value = parse_json(bytes(self.read(i, "extras")))
+        except StoreError:  # of reading
+            raise
+        except ValueError as error:
             msg = f"{self.path}: the extras of sample {i} ({self.key(i)!r}) are not JSON: {error}"
             raise StoreFormatError(msg) from error
         return value if isinstance(value, dict) else {"extras": value}
@@ -201,3 +203,11 @@ class Store:
         except KeyError:
             msg = f"{self.path} has no field {field!r}; it has {', '.join(self.fields)}"
             raise OptionError(msg) from None
+
+
+def _classes(contents: Contents) -> tuple[str, ...]:
+    names = contents.info.get("classes", ())
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        msg = f"{contents.path}: the classes in its info are no list of names: it is damaged; pack again"
+        raise StoreFormatError(msg)
+    return tuple(names)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastdata.errors import DuplicateKeyError
+from fastdata.stores.json_values import parse_json
 from fastdata.stores.tar_names import MARK, image_rank, split_name, unescape
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def _wanted(member: Member, name: str, *, whole: bool) -> int:
 
 def _json(part: Part) -> Any:  # noqa: ANN401  any JSON value
     try:
-        return json.loads(part.data)
-    except (ValueError, RecursionError):
+        return parse_json(part.data)
+    except ValueError:
         return None
 
 

@@ -23,6 +23,7 @@ _ZEROS = bytes(BLOCK)
 _MOST_EXTENDED = 1 << 20  # bytes of one long name or PAX header: paths have 4,096, and memory must stay bounded
 _LARGEST = 1 << 62  # bytes: offsets stay far inside int64, whatever a header claims
 _SKIP_STEP = 1 << 20
+_PAX_KEYS, _SPARSE = (b"path", b"size"), b"GNU.sparse."
 
 _REGULAR = b"0\x007"  # "7", contiguous, is a regular file everywhere but on one system of 1989
 _NO_DATA = b"123456"  # links, devices, folders, pipes: whatever their size field says, no data follow (tarfile agrees)
@@ -215,19 +216,21 @@ def _extended_payload(source: Source, header: Header, where: str) -> bytes:
 
 
 def _pax_records(payload: bytes, where: str) -> dict[str, bytes]:
-    """Return the records of a PAX header, each "LENGTH KEY=VALUE" and a line feed; LENGTH counts all of that."""
+    """Return what matters of a PAX header: of records "LENGTH KEY=VALUE" and a line feed; LENGTH counts all of that."""
     records: dict[str, bytes] = {}
-    rest = payload
-    while rest and rest[0]:  # some writers pad with zeros
-        digits, space, _ = rest[:20].partition(b" ")
+    at = 0
+    while at < len(payload) and payload[at]:  # some writers pad with zeros
+        digits, space, _ = payload[at : at + 20].partition(b" ")
         length = int(digits) if space and digits.isdigit() else 0
-        record = rest[len(digits) + 1 : length]
+        record = payload[at + len(digits) + 1 : at + length]
         key, equals, value = record.partition(b"=")
-        if not equals or not value.endswith(b"\n") or length > len(rest):
+        if not equals or not value.endswith(b"\n") or at + length > len(payload):
             msg = f"{where}: a PAX header has a damaged record"
             raise StoreFormatError(msg)
-        records[key.decode("utf-8", "surrogateescape")] = value[:-1]
-        rest = rest[length:]
+        # Others are of no use here, and a header that holds for all members may have thousands of them.
+        if key in _PAX_KEYS or key.startswith(_SPARSE):
+            records[key.decode() if key in _PAX_KEYS else _SPARSE.decode()] = value[:-1]
+        at += length
     return records
 
 
@@ -236,7 +239,7 @@ def _overridden(header: Header, extended: dict[str, bytes], source: Source) -> t
     name, size = header.name, header.size
     if "path" in extended:
         name = extended["path"].split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
-    if header.flag == "S" or any(key.startswith("GNU.sparse.") for key in extended):
+    if header.flag == "S" or _SPARSE.decode() in extended:
         msg = f"{source.where}: member {name!r} is sparse, which is not supported: make the tar without --sparse"
         raise StoreFormatError(msg)
     if "size" in extended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
-
-    from fastdata.types import Label
 
 __all__ = ["OnDuplicate", "scan_tars", "store_field"]
 
@@ -110,10 +109,12 @@ def _add(builder: IndexBuilder, labels: list[Any], part: int, sample: Sample, ig
         if name != image:
             where = (part, other.member.offset, other.member.size)
             builder.add_span(store_field(name), field_codec(name), where)
-    labels.append(sample.label())
+    label = sample.label()
+    # As numbers of 4 bytes: a mebibyte of JSON would be 16 of Python's floats.
+    labels.append(array("f", label) if isinstance(label, tuple) else label)
 
 
-def _with_labels(index: Index, labels: list[Label]) -> tuple[Index, str]:
+def _with_labels(index: Index, labels: list[Any]) -> tuple[Index, str]:
     """Return the Index with its label column, and why there is none; the fields the labels came from go with it."""
     column, why = _label_column(labels)
     if column is None:
@@ -124,13 +125,13 @@ def _with_labels(index: Index, labels: list[Label]) -> tuple[Index, str]:
     return replace(index, label=column, fields=whole), ""
 
 
-def _label_column(labels: list[Label]) -> tuple[NDArray[Any] | None, str]:
+def _label_column(labels: list[Any]) -> tuple[NDArray[Any] | None, str]:
     missing = sum(label is None for label in labels)
     if missing:
         return None, f"{missing} of {len(labels)} samples have no label" if missing < len(labels) else ""
     if not labels:
         return None, ""
-    sizes = {len(label) if isinstance(label, tuple) else 0 for label in labels}
+    sizes = {len(label) if isinstance(label, array) else 0 for label in labels}
     if len(sizes) > 1:
         return None, "some labels are numbers, some are vectors, or the vectors differ in length"
     if sizes != {0}:

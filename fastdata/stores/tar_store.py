@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -174,7 +175,7 @@ def _by_index(path: str, index_path: str, asked: list[str] | None) -> Contents |
     missing = [part for part in parts if not _exists(part)]
     if missing:
         raise _missing(path, missing)
-    index = Index.from_arrays(sidecar.columns, index_path)
+    index = Index.from_arrays(sidecar.columns, index_path, len(parts))
     _check_sizes(index_path, parts, sidecar.shards)
     _check_rows(index_path, parts, sidecar.shards, index)
     return Contents(path, "tar", parts, index, sidecar.info)
@@ -182,8 +183,11 @@ def _by_index(path: str, index_path: str, asked: list[str] | None) -> Contents |
 
 def _check_sizes(index_path: str, parts: list[str], shards: Sequence[Shard]) -> None:
     for part, shard in zip(parts, shards, strict=True):
-        size = Path(part).stat().st_size
-        if size != shard.size:
+        status = Path(part).stat()
+        if not stat.S_ISREG(status.st_mode):
+            msg = f"{part}: neither a tar nor any other file, though {index_path} names it"
+            raise StoreFormatError(msg)
+        if (size := status.st_size) != shard.size:
             raise _stale(index_path, part, f"it has {size} bytes, not {shard.size}")
     for i in _spread(len(parts), _CHECKED_STAMPS):
         if stamp_of(parts[i]) != shards[i].stamp:
@@ -196,9 +200,6 @@ def _check_rows(index_path: str, parts: list[str], shards: Sequence[Shard], inde
     for name, column in index.fields.items():
         there = column.length >= 0
         part = column.part[there]
-        if len(part) and int(part.max()) >= len(parts):
-            msg = f"{index_path}: field {name!r} names a file that the index does not have"
-            raise StoreFormatError(msg)
         if bool((column.length[there] > sizes[part] - column.offset[there]).any()):
             msg = f"{index_path}: field {name!r} of a sample lies beyond the end of its file"
             raise TruncatedStoreError(msg)
@@ -232,9 +233,11 @@ def _row_fits(descriptor: int, index: Index, i: int) -> bool:
         return False
     behind = os.pread(descriptor, 2 * BLOCK, data - (-size // BLOCK) * BLOCK)
     follower = _header(behind[:BLOCK])
-    if follower is None or _key_and_field(follower) != (key, "cls") or index.label is None or index.label.ndim > 1:
+    label = index.label
+    is_number = label is not None and label.ndim == 1 and label.dtype.kind == "i"
+    if follower is None or _key_and_field(follower) != (key, "cls") or label is None or not is_number:
         return True
-    return behind[BLOCK : BLOCK + follower.size] == b"%d" % int(index.label[i])
+    return behind[BLOCK : BLOCK + follower.size] == b"%d" % int(label[i])
 
 
 def _header(block: bytes) -> Header | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, BinaryIO
 
 from fastdata.errors import StoreFormatError
+from fastdata.stores.json_values import parse_json
 from fastdata.stores.tar_groups import LABEL_FIELDS, OnDuplicate, Sample, group, npy_shape
 from fastdata.stores.tar_headers import StreamSource, members
 from fastdata.stores.tar_names import field_codec
@@ -50,13 +51,11 @@ def _record(sample: Sample, image: str, where: str) -> Record:
 
 
 def _extras(data: bytes, key: str, where: str) -> dict[str, Any]:
-    import json  # noqa: PLC0415  most streams have none
-
     if not data:
         return {}
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(data)
+    except ValueError as error:
         msg = f"{where}: the JSON of sample {key!r} is damaged: {error}"
         raise StoreFormatError(msg) from error
     return value if isinstance(value, dict) else {"extras": value}

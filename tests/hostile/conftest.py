@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +17,50 @@ from fastdata.converters.writers import WriterOptions, open_writer
 from fastdata.types import Field, Record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+_LIMIT_MB = 300  # beyond what the interpreter and the libraries take; also what the README says
+#: Opens, reads, verifies and packs each path in a process that may not take more.
+_CHILD = """
+import json, resource, sys
+from fastdata.cli.main import main
+from fastdata.converters import pack, verify
+from fastdata.errors import FastdataError
+from fastdata.stores.opener import open_store
+import h5py, lmdb, numpy, PIL.PngImagePlugin, PIL.JpegImagePlugin
+import fastdata.stores.tar_store, fastdata.stores.lmdb_store, fastdata.stores.hdf5_store, fastdata.converters.packing
+paths, limit = sys.argv[2:], int(sys.argv[1])
+pages = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (pages + limit * 2**20,) * 2)
+for path in paths:
+    said = []
+    for what in ("open", "verify", "pack"):
+        try:
+            if what == "open":
+                with open_store(path) as store:
+                    for record in store.records():
+                        pass
+            elif what == "verify":
+                report = verify(path)
+                said.append("ok" if report.ok else "problems")
+                continue
+            else:
+                pack(path, path + ".out.lmdb", workers=1, overwrite=True, on_error="raise")
+            said.append("ok")
+        except FastdataError as error:
+            said.append(type(error).__name__ if len(str(error)) < 2000 else "a long text")
+    print(json.dumps(said), flush=True)
+"""
+
+
+def _outcomes(*paths: Path) -> list[list[str]]:
+    """What opening, verifying and packing each path came to, in one process with little memory to spare."""
+    line = [sys.executable, "-c", _CHILD, str(_LIMIT_MB), *map(str, paths)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(row) for row in done.stdout.splitlines()]
+
 
 NAMES = {"lmdb": "p.lmdb", "hdf5": "p.h5", "tar": "p.tar", "tars": "p-{000000..}.tar"}
 INFO = {"classes": ["ant", "bee"], "class_to_idx": {"ant": 0, "bee": 1}, "options": {"resize": 8}, "mean": [0.5] * 3}
@@ -84,3 +130,8 @@ def make() -> Make:
 @pytest.fixture(params=list(NAMES))
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+@pytest.fixture(scope="session")
+def outcomes() -> Callable[..., list[list[str]]]:
+    return _outcomes

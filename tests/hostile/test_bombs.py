@@ -6,8 +6,6 @@ import ast
 import io
 import json
 import struct
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -19,46 +17,6 @@ from fastdata.converters import unpack
 from fastdata.converters.writers import open_writer
 from fastdata.errors import DestinationExistsError, PackError, StoreFormatError
 from fastdata.types import Field, Record
-
-_LIMIT_MB = 300  # beyond what the interpreter and the libraries take; also what the README says
-#: Opens, reads, verifies and packs each path in a process that may not take more.
-_CHILD = """
-import json, resource, sys
-from fastdata.cli.main import main
-from fastdata.converters import pack, verify
-from fastdata.errors import FastdataError
-from fastdata.stores.opener import open_store
-import h5py, lmdb, numpy, PIL.PngImagePlugin, PIL.JpegImagePlugin
-import fastdata.stores.tar_store, fastdata.stores.lmdb_store, fastdata.stores.hdf5_store, fastdata.converters.packing
-paths, limit = sys.argv[2:], int(sys.argv[1])
-pages = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (pages + limit * 2**20,) * 2)
-for path in paths:
-    said = []
-    for what in ("open", "verify", "pack"):
-        try:
-            if what == "open":
-                with open_store(path) as store:
-                    for record in store.records():
-                        pass
-            elif what == "verify":
-                report = verify(path)
-                said.append("ok" if report.ok else "problems")
-                continue
-            else:
-                pack(path, path + ".out.lmdb", workers=1, overwrite=True, on_error="raise")
-            said.append("ok")
-        except FastdataError as error:
-            said.append(type(error).__name__ if len(str(error)) < 2000 else "a long text")
-    print(json.dumps(said), flush=True)
-"""
-
-
-def outcomes(*paths: Path) -> list[list[str]]:
-    line = [sys.executable, "-c", _CHILD, str(_LIMIT_MB), *map(str, paths)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=100)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [json.loads(row) for row in done.stdout.splitlines()]
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
@@ -78,7 +36,7 @@ def png_bomb(kind: str, zeros: bytes) -> bytes:
     return header[:8] + chunk(b"IHDR", struct.pack(">II", 2**31 - 1, 2**31 - 1) + header[24:29]) + rest
 
 
-def test_pictures_that_unfold(tmp_path):
+def test_pictures_that_unfold(tmp_path, outcomes):
     folders, zeros = [], zlib.compress(bytes(400_000_000), 1)
     for kind in ("pixels", "icc", "text", "data"):
         folder = tmp_path / kind
@@ -103,7 +61,7 @@ def tar_block(name: str, size: bytes, flag: bytes = b"0") -> bytes:
     return bytes(head)
 
 
-def test_tars_that_claim_too_much(tmp_path):
+def test_tars_that_claim_too_much(tmp_path, outcomes):
     def pax(size: bytes) -> bytes:
         record = b" size=" + size + b"\n"
         record = str(len(record) + 2).encode() + record
@@ -129,7 +87,7 @@ def test_tars_that_claim_too_much(tmp_path):
 _DEEP = "[" * 300_000
 
 
-def test_json_of_great_depth_and_wrong_types(tmp_path, make):
+def test_json_of_great_depth_and_wrong_types(tmp_path, make, outcomes):
     import h5py
     import lmdb
 
@@ -161,7 +119,7 @@ def test_json_of_great_depth_and_wrong_types(tmp_path, make):
         assert verified in {"problems", "OptionError"}
 
 
-def test_extras_of_great_depth(tmp_path, make):
+def test_extras_of_great_depth(tmp_path, make, outcomes):
     import tarfile
 
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
@@ -172,7 +130,7 @@ def test_extras_of_great_depth(tmp_path, make):
     assert outcomes(tmp_path / "a.tar") == [["StoreFormatError", "problems", "StoreFormatError"]]
 
 
-def test_absurd_counts(tmp_path, make):
+def test_absurd_counts(tmp_path, make, outcomes):
     import h5py
 
     cases = {
