@@ -16,11 +16,21 @@ if TYPE_CHECKING:
     from fastdata.engine.cached_dataset import cached as cached
     from fastdata.loader import FastLoader as FastLoader
     from fastdata.prefetch import CudaPrefetcher as CudaPrefetcher
+    from fastdata.sampling.values import Balanced as Balanced
+    from fastdata.sampling.values import Buckets as Buckets
+    from fastdata.sampling.values import Mixture as Mixture
+    from fastdata.sampling.values import Weighted as Weighted
+    from fastdata.sampling.values import Windowed as Windowed
     from fastdata.stores.opener import open_store as open_store
     from fastdata.stores.store import Store as Store
     from fastdata.transforms.batch_op import batch_op as batch_op
 
 _WHERE = {
+    "Windowed": "fastdata.sampling.values",
+    "Weighted": "fastdata.sampling.values",
+    "Mixture": "fastdata.sampling.values",
+    "Buckets": "fastdata.sampling.values",
+    "Balanced": "fastdata.sampling.values",
     "CudaPrefetcher": "fastdata.prefetch",
     "FastLoader": "fastdata.loader",
     "PackedDataset": "fastdata.dataset",
@@ -34,11 +44,16 @@ _WHERE = {
 }
 
 __all__ = [
+    "Balanced",
+    "Buckets",
     "CudaPrefetcher",
     "FastLoader",
+    "Mixture",
     "PackedDataset",
     "Store",
     "StreamDataset",
+    "Weighted",
+    "Windowed",
     "__version__",
     "batch_op",
     "cached",

@@ -16,7 +16,8 @@ from fastdata.dataset import PackedDataset, rank_and_world
 from fastdata.decoding.facade import backend_in_use, batch_decoder
 from fastdata.device_ops import Normalizer
 from fastdata.engine import arguments
-from fastdata.engine.choice import Choice, choose, plain_image_folder
+from fastdata.engine.bucket_runner import dataset_of_workers, runner_of, sizes_of
+from fastdata.engine.choice import Choice, choose, read_leaf
 from fastdata.engine.collate import Collator
 from fastdata.engine.cores import usable_cores
 from fastdata.engine.course import Course
@@ -25,15 +26,16 @@ from fastdata.engine.engine import Engine
 from fastdata.engine.explaining import Facts, explain_engine, explain_workers
 from fastdata.engine.guarded import Unguarded
 from fastdata.engine.loader_cache import LoaderCache
+from fastdata.engine.looking import shuffle_quality
 from fastdata.engine.memory import available_memory
 from fastdata.engine.mixing import Mixer, in_turn
+from fastdata.engine.own_order import Asked, batches_of, own_sampler
 from fastdata.engine.prepared import Preparable
 from fastdata.engine.reading import leaf_of, source_of
 from fastdata.engine.runner import Runner, RunnerOptions
-from fastdata.engine.sampler import EpochSampler
 from fastdata.engine.seeded import preserved
 from fastdata.engine.slots import SlotRing
-from fastdata.engine.source import FileSource, NumberSource, StoreSource
+from fastdata.engine.source import NumberSource
 from fastdata.engine.workers import drawn_info, seen_by_workers, taken_valid
 from fastdata.errors import OptionError
 from fastdata.faults import FaultLog
@@ -42,13 +44,15 @@ from fastdata.stores.store import Store
 from fastdata.streams import checked_device, open_streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from fastdata.engine.batches import Batch, BatchInfo
     from fastdata.engine.mixing import Valid
     from fastdata.engine.resume import Progress
     from fastdata.engine.source import Keyed, Source
     from fastdata.order import Uneven
+    from fastdata.sampling.shuffle_quality import ShuffleQuality
+    from fastdata.sampling.values import Sampling
     from fastdata.stores.reader import Io
     from fastdata.streams import Streams
     from fastdata.transforms.plan import Plan
@@ -104,6 +108,7 @@ class FastLoader(Preparable, DataLoader[Any]):
         fidelity: str = "exact",
         mix: Any = None,  # noqa: ANN401  an object of torchvision's
         engine: bool | None = None,
+        sampling: Sampling | None = None,
     ) -> None:
         """Take DataLoader's arguments as DataLoader does, and these, by keyword only.
 
@@ -118,6 +123,7 @@ class FastLoader(Preparable, DataLoader[Any]):
         of one machine. fidelity: "exact" pixels equal Pillow's within a grey level; "fast" lets the compiled core
         decode smaller what is shrunk, and upsample colours plainly. mix: v2.MixUp, v2.CutMix or v2.RandomChoice of
         them, for whole batches on the device. engine: False is DataLoader's way, True raises where it cannot serve.
+        sampling: what comes, and in which order, in place of shuffle and sampler: a value of ``fastdata.sampling``.
         """
         arguments.check_arguments(transform, memory_format, seed)
         packed = isinstance(dataset, (str, os.PathLike, Store))
@@ -128,21 +134,16 @@ class FastLoader(Preparable, DataLoader[Any]):
             arguments.check_transforms(dataset, transform, target_transform)
         if num_workers is None:
             num_workers = usable_cores() if packed else 0
-        if sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset):
-            rank, world = rank_and_world() if packed else (0, 1)
-            if packed or seed is not None:
-                uneven = uneven or ("pad" if shuffle else "exact")
-                sampler = EpochSampler(
-                    dataset, shuffle=bool(shuffle), seed=seed, generator=generator, rank=rank, world=world,
-                    uneven=uneven,
-                )  # fmt: skip
-                shuffle = None
+        asked = Asked(packed, batch_size, shuffle, sampler, batch_sampler, drop_last, seed, uneven, generator, sampling)
+        own = own_sampler(dataset, asked)
+        if own is not None:
+            sampler, shuffle, uneven = own, None, own.uneven
         self.transform, self.target_transform = transform, target_transform
         self.cache, self.cache_bytes = cache, cache_bytes
         self.decoder, self.device, self.seed, self.on_error = decoder, device, seed, on_error
         self.max_faults, self.uneven, self.memory_format = max_faults, uneven, memory_format
         self.verify, self.io, self.engine, self.fidelity, self.mix = verify, io, engine, fidelity, mix
-        self._mixer = Mixer.asked(mix, leaf_of(dataset))
+        self.sampling, self._mixer = sampling, Mixer.asked(mix, leaf_of(dataset))
         self.last: BatchInfo | None = None
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         total = len(dataset) if sized else None
@@ -172,6 +173,7 @@ class FastLoader(Preparable, DataLoader[Any]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        vars(self)["batch_sampler"] = batches_of(self.sampler, self.batch_sampler)  # DataLoader refuses a plain "="
         self._course = Course(
             dataset,
             self.sampler,
@@ -193,7 +195,7 @@ class FastLoader(Preparable, DataLoader[Any]):
             if getattr(leaf_of(self.dataset), "owner", ""):
                 leaf_of(self.dataset).owner = "workers"
             return self._start_workers()
-        return self._start(choice.source, choice.plan)
+        return self._start(choice.source, choice.plan, choice.plans or (choice.plan,))
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the user is, as a few numbers, whatever the data set's size: at the batch delivered last.
@@ -230,10 +232,15 @@ class FastLoader(Preparable, DataLoader[Any]):
             target_transform=self._target_transform() is not None,
             worker_init=self.worker_init_fn is not None,
             mix="" if self._mixer is None else self._mixer.explain(),
+            sampling="" if self.sampling is None else repr(self.sampling),
         )
         if choice.plan is None:
             return explain_workers(facts, map_style=not isinstance(self.dataset, IterableDataset))
         return explain_engine(facts, choice.plan, backend_in_use(self._decoder_name()))
+
+    def shuffle_quality(self) -> ShuffleQuality:
+        """Return how the next epoch mixes (1.0: a true shuffle), by up to 65,536 of its samples; nothing is read."""
+        return shuffle_quality(self)
 
     def close(self) -> None:
         """Stop the engine's threads and free the cache; the next ``iter`` starts again. May be called twice."""
@@ -280,7 +287,7 @@ class FastLoader(Preparable, DataLoader[Any]):
             changes["generator"] = torch.Generator().manual_seed(seed)
         if not isinstance(self.dataset, IterableDataset):
             changes |= seen_by_workers(
-                self.dataset, self.collate_fn, self.worker_init_fn,
+                dataset_of_workers(self.dataset, self.sampling, self.sampler), self.collate_fn, self.worker_init_fn,
                 seeded=self.seed is not None, on_error=self.on_error, one=self.batch_sampler is None,
             )  # fmt: skip
         if not changes:
@@ -294,11 +301,12 @@ class FastLoader(Preparable, DataLoader[Any]):
             return Choice(None, None, "engine=False")
         if self.batch_sampler is None:
             return Choice(None, None, "batch_size=None: samples come one by one, unbatched")
-        source = source_of(self.dataset, _read_leaf)
+        source = source_of(self.dataset, read_leaf)
         if isinstance(source, str):
             return Choice(None, None, source)
-        leaf = leaf_of(self.dataset)
-        return choose(source, getattr(leaf, "transform", None), "", collates_pil=bool(getattr(leaf, "owner", "")))
+        leaf, sizes = leaf_of(self.dataset), sizes_of(self.sampling)
+        as_pil = bool(getattr(leaf, "owner", ""))
+        return choose(source, getattr(leaf, "transform", None), "", collates_pil=as_pil, sizes=sizes)
 
     def _target_transform(self) -> Callable[[Any], Any] | None:
         """Return the data set's own, which for a path is the loader's."""
@@ -333,7 +341,7 @@ class FastLoader(Preparable, DataLoader[Any]):
             self._streams = open_streams(self.device)
         return self._streams
 
-    def _start(self, source: Source, plan: Plan) -> Delivery:
+    def _start(self, source: Source, plan: Plan, plans: Sequence[Plan]) -> Delivery:
         on_device, collates = self._on_device(), not self._default_collate()
         normalizes = on_device and plan.levels is not None and not plan.finish and not collates
         self.faults = self.faults.anew(len(source))
@@ -349,7 +357,8 @@ class FastLoader(Preparable, DataLoader[Any]):
         # What was read once lies in memory, unless it does not fit there.
         self._cold = 0 < available_memory() < getattr(source, "nbytes", 0)
         engine = self._engine_here()
-        runner = Runner(source, plan, engine.decoder, ring=engine.ring, faults=self.faults, options=options)
+        make = partial(Runner, ring=engine.ring, faults=self.faults, options=options)
+        runner = runner_of([make(source, each, engine.decoder) for each in plans], self.sampler)
         collate = Collator(self.collate_fn if collates else None, self._target_transform(), self.faults)
         # The prefetcher takes batches ahead of their delivery; it keeps their order, and so does this queue.
         infos: deque[BatchInfo] = deque()
@@ -390,7 +399,7 @@ class FastLoader(Preparable, DataLoader[Any]):
             next(islice(batches, progress.before, progress.before), None)  # made again: who knows how to pass over?
         if progress.draw_seed < 0:
             progress.draw_seed = batches._base_seed  # noqa: SLF001  what DataLoader drew for its workers
-        source = source_of(self.dataset, _read_leaf)
+        source = source_of(self.dataset, read_leaf)
         keyed: Keyed = NumberSource() if isinstance(source, str) else source
         guard = None
         if self.on_error != "raise":
@@ -419,10 +428,3 @@ class FastLoader(Preparable, DataLoader[Any]):
 
     def _base_seed(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
-
-
-def _read_leaf(dataset: Any) -> Source | str:  # noqa: ANN401
-    """Return the source of a pack or an ImageFolder, of exactly these types, or why there is none."""
-    if type(dataset) is PackedDataset:
-        return StoreSource(dataset.store)
-    return plain_image_folder(dataset) or FileSource(getattr(dataset, "samples"))  # noqa: B009

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastdata.errors import OptionError
-from fastdata.order import Order, permute
+from fastdata.order import Order, permute, permute_each
+from fastdata.philox import words
 
 
 @given(length=st.integers(0, 3000), seed=st.integers(0, 2**64 - 1), epoch=st.integers(0, 1000))
@@ -75,3 +78,56 @@ def test_neighbours_do_not_stay_together():  # C088
 def test_wrong_numbers_are_named(wrong):
     with pytest.raises(OptionError):
         Order(**{"length": 5, **wrong})
+
+
+# ---------------------------------------------------------------- many permutations at once, and large ones
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
+def test_each_of_many_small_permutations_is_drawn_from_all(n):
+    count = 100 * math.factorial(n)
+    keys = words(1, n, np.arange(count), 2)
+    keys = keys[:, 0] << np.uint64(32) | keys[:, 1]
+    orders = np.stack([permute_each(np.full(count, n), keys, np.full(count, at)) for at in range(n)], axis=1)
+    assert (np.sort(orders, axis=1) == np.arange(n)).all()
+    found = np.unique(orders @ n ** np.arange(n), return_counts=True)[1]
+    free = math.factorial(n) - 1
+    assert len(found) == free + 1
+    assert ((found - 100) ** 2 / 100).sum() < free + 4 * math.sqrt(2 * free)
+
+
+@pytest.mark.parametrize("n", [17, 40, 65])
+def test_pairs_of_positions_of_many_permutations_are_uniform(n):
+    count = 20 * n * (n - 1)
+    keys = words(2, n, np.arange(count), 2)
+    keys = keys[:, 0] << np.uint64(32) | keys[:, 1]
+    first, last = (permute_each(np.full(count, n), keys, np.full(count, at)) for at in (0, n - 1))
+    found = np.unique(first * n + last, return_counts=True)[1]
+    free = n * (n - 1) - 1
+    assert ((found - 20) ** 2 / 20).sum() + 20 * (free + 1 - len(found)) < free + 4 * math.sqrt(2 * free)
+
+
+def test_permutations_of_any_lengths_at_once_are_each_whole():
+    lengths = np.array([1, 2, 16, 17, 100, 65_537])
+    each = np.repeat(np.arange(6), lengths)
+    at = np.concatenate([np.arange(n) for n in lengths])
+    mixed = np.random.default_rng(0).permutation(len(at))
+    keys = np.arange(6, dtype=np.uint64)
+    found = permute_each(lengths[each[mixed]], keys[each[mixed]], at[mixed])
+    for number, n in enumerate(lengths):
+        assert sorted(found[each[mixed] == number]) == list(range(n))
+
+
+@pytest.mark.parametrize("n", [70_000, 300_000])  # both are beyond what is sorted
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_large_permutation_looks_like_numpys(n, seed):
+    """Blocks of positions over blocks of samples, neighbours' distances and their correlation, each in its spread."""
+    for order in (permute(n, seed, 0, np.arange(n)), np.random.default_rng(seed).permutation(n)):
+        cells = np.bincount(np.arange(n) * 50 // n * 50 + order * 50 // n, minlength=2500)
+        free = 49 * 49
+        assert abs(((cells - n / 2500) ** 2 / (n / 2500)).sum() - free) < 5 * math.sqrt(2 * free)
+        distance = np.abs(np.diff(order))
+        assert abs(distance.mean() / ((n + 1) / 3) - 1) < 5 * math.sqrt(0.5 / n)
+        for lag in (1, 2, 16):
+            assert abs(np.corrcoef(order[:-lag], order[lag:])[0, 1]) < 5 / math.sqrt(n)
+        assert (distance == 1).sum() < 2 + 5 * math.sqrt(2)  # two pairs of neighbours stay, in the mean

@@ -6,37 +6,53 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fastdata.dataset import PackedDataset
+from fastdata.engine.bucket_sizes import resized
+from fastdata.engine.source import FileSource, StoreSource
 from fastdata.transforms.compile import compile_transform
 from fastdata.transforms.plan import Plan
 
 if TYPE_CHECKING:
     from fastdata.engine.source import Source
 
-__all__ = ["Choice", "choose", "plain_image_folder"]
+__all__ = ["Choice", "choose", "plain_image_folder", "read_leaf"]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """source and plan for the engine, or neither; why: one sentence for ``explain``."""
+    """source and plan for the engine, or neither; why: one sentence for ``explain``; plans: one for each bucket."""
 
     source: Source | None
     plan: Plan | None
     why: str
+    plans: tuple[Plan, ...] = ()
 
 
-def choose(source: Source | None, transform: Any, why_not: str, *, collates_pil: bool) -> Choice:  # noqa: ANN401
+def choose(
+    source: Source | None,
+    transform: Any,  # noqa: ANN401
+    why_not: str,
+    *,
+    collates_pil: bool,
+    sizes: tuple[tuple[int, int], ...] = (),
+) -> Choice:
     """Return the way for a data set that the engine reads as ``source`` (None: it cannot; ``why_not``).
 
-    collates_pil: the caller turns PIL images into uint8 tensors anyway (packs), so a transform may end in one.
+    collates_pil: the caller turns PIL images into uint8 tensors anyway (packs), so a transform may end in one. sizes:
+    the (height, width) of each bucket, where there are any: all that differs between their plans.
     """
     if source is None:
         return Choice(None, None, why_not)
-    plan = compile_transform(transform)
-    if not isinstance(plan, Plan):
-        return Choice(None, None, plan.reason)
-    if plan.output_kind == "pil" and not collates_pil:
+    plans: list[Plan] = []
+    for asked in [resized(transform, size) for size in sizes] or [transform]:
+        plan = compile_transform(asked)
+        if not isinstance(plan, Plan):
+            return Choice(None, None, plan.reason)
+        plans.append(plan)
+    if plans[0].output_kind == "pil" and not collates_pil:
         return Choice(None, None, "the data set's transform gives PIL images, which only your collate_fn can know")
-    return Choice(source, plan, "the data set and every step of its transform are known to the engine")
+    why = "the data set and every step of its transform are known to the engine"
+    return Choice(source, plans[0], why, tuple(plans))
 
 
 def plain_image_folder(dataset: object) -> str | None:
@@ -52,3 +68,10 @@ def plain_image_folder(dataset: object) -> str | None:
     if sys.modules["torchvision"].get_image_backend() != "PIL":
         return "torchvision's image backend is not PIL"
     return None
+
+
+def read_leaf(dataset: Any) -> Source | str:  # noqa: ANN401
+    """Return the source of a pack or an ImageFolder, of exactly these types, or why there is none."""
+    if type(dataset) is PackedDataset:
+        return StoreSource(dataset.store)
+    return plain_image_folder(dataset) or FileSource(getattr(dataset, "samples"))  # noqa: B009

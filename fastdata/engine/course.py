@@ -12,13 +12,15 @@ from torch.utils.data.distributed import DistributedSampler
 
 from fastdata.engine.batches import Job
 from fastdata.engine.resume import Layout, Progress, load, save
-from fastdata.engine.sampler import EpochSampler, jobs_of_order, positions_of
+from fastdata.engine.sampler import BucketBatches, EpochSampler, jobs_of_order, positions_of
 from fastdata.engine.seeded import global_states, preserved, restore, seeds
+from fastdata.order import Order
+from fastdata.sampling.bucket_order import BucketSteps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from fastdata.order import Order
+    from fastdata.sampling.bucket_order import BucketOrder
 
 __all__ = ["Course"]
 
@@ -50,9 +52,8 @@ class Course:
         self._batches = sampler if batch_sampler is None else batch_sampler
         self._one_by_one = batch_sampler is None
         self._batch_size, self._drop_last, self._seed = batch_size, drop_last, seed
-        self._order: EpochSampler | None = None
-        if isinstance(sampler, EpochSampler) and (batch_sampler is None or type(batch_sampler) is BatchSampler):
-            self._order = sampler
+        plain = batch_sampler is None or type(batch_sampler) in {BatchSampler, BucketBatches}
+        self._order = sampler if plain and isinstance(sampler, EpochSampler) else None
         self._stream = isinstance(dataset, IterableDataset)
         self._world = self._sampler.num_replicas if isinstance(self._sampler, DistributedSampler) else world
         inner = getattr(self._sampler, "generator", None)
@@ -60,7 +61,7 @@ class Course:
         self._generators = {name: g for name, g in named.items() if isinstance(g, torch.Generator)}
         pure = self._order is not None or self._stream
         pure = pure or type(self._sampler) in {SequentialSampler, DistributedSampler}
-        self._draws = not (pure and (self._one_by_one or type(batch_sampler) is BatchSampler or self._stream))
+        self._draws = not (pure and (plain or self._stream))
         self._epochs, self._told = 0, self._sampler_epoch()
         self._due: Progress | None = None
         self.progress = Progress()
@@ -101,6 +102,8 @@ class Course:
             self.progress = due
         else:
             self.progress = Progress(self._epoch(), self._sampler_epoch())
+        if self._order is not None:
+            self._order.peek()  # an order that has become impossible is told before anything starts
         self.progress.begun = True
         self._epochs = self.progress.epoch + 1
         return self.progress
@@ -149,10 +152,15 @@ class Course:
 
     def _layout(self) -> Layout:
         kind = "stream" if self._stream else "sampler" if self._order is None else "order"
+        positions, sampling = 0, ""
+        if self._order is not None and self._order.sampling is not None:
+            positions = self._order.positions
+            sampling = f"{self._order.sampling!r} of {positions} samples"
+            kind = "batches" if isinstance(self._order.drawn, BucketSteps) else kind
         length = 0 if self._stream or not hasattr(self._dataset, "__len__") else len(self._dataset)
         size = 1 if self._one_by_one else self._batch_size or 0
         shuffle = self._order is not None and self._order.shuffle
-        return Layout(kind, length, size, self._world, shuffle, self._seed)
+        return Layout(kind, length, size, self._world, shuffle, self._seed, positions, sampling)
 
     def _epoch(self) -> int:
         return self._epochs if self._order is None else self._order.epoch
@@ -166,18 +174,19 @@ class Course:
 
     # ---------------------------------------------------------------- the loader's own order
 
-    def _ordered(self, progress: Progress) -> Order:
+    def _ordered(self, progress: Progress) -> Order | BucketOrder:
         assert self._order is not None
         if progress.started:
             order = self._order.order_again(progress.order_seed, progress.epoch)
         else:
             order = self._order.next_order()
         progress.epoch = progress.sampler_epoch = order.epoch
-        progress.order_seed, progress.rank_length, progress.started = order.seed, len(order), True
+        length = len(order) if isinstance(order, Order) else 0  # the batches of buckets are no round number of samples
+        progress.order_seed, progress.rank_length, progress.started = order.seed, length, True
         progress.first = min(progress.first, len(order))
         return order
 
-    def _jobs_of_order(self, order: Order, progress: Progress) -> Iterator[Job]:
+    def _jobs_of_order(self, order: Order | BucketOrder, progress: Progress) -> Iterator[Job]:
         size = 1 if self._one_by_one else self._batch_size
         assert size is not None
         return jobs_of_order(order, size, drop_last=self._drop_last, key=self._key(progress), start=progress.first)

@@ -26,6 +26,7 @@ class Facts:
     target_transform: bool
     worker_init: bool
     mix: str = ""
+    sampling: str = ""
 
 
 def explain_workers(facts: Facts, *, map_style: bool) -> str:
@@ -33,6 +34,8 @@ def explain_workers(facts: Facts, *, map_style: bool) -> str:
     lines = [f"DataLoader's own way, {facts.workers} worker processes: {facts.why}"]
     if facts.seed is not None and map_style:
         lines.append(f"randomness: seed {facts.seed}, for the generators of torch, numpy and random at each sample")
+    if facts.sampling:
+        lines.append(f"sampling: {facts.sampling}")
     if facts.copied_to:
         lines.append(f"batches are copied to {facts.copied_to} as they are")
     lines += _mixed(facts)
@@ -48,6 +51,8 @@ def explain_engine(facts: Facts, plan: Plan, decoder: str) -> str:
         if facts.seed is not None
         else "randomness: torch's generator (order as DataLoader's for a Dataset; crops equal in distribution)",
     ]
+    if facts.sampling:
+        lines.append(f"sampling: {facts.sampling}")
     if facts.fast:
         lines.append("fidelity fast: what is shrunk is decoded smaller, colours are upsampled plainly")
     if facts.cache:

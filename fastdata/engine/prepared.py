@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
+from fastdata.engine.sampler import BucketBatches, EpochSampler
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -30,6 +32,7 @@ class Preparable:
     device: str | torch.device | None
     dataset: Any
     sampler: Any
+    batch_sampler: Any
     batch_size: int | None
     drop_last: bool
     use_stateful_dataloader = True  # accelerate's save_state and load_state take the loader's own state
@@ -82,10 +85,11 @@ class Preparable:
         sampler, size = self.sampler, self.batch_size or 1
         if not isinstance(sampler, DistributedSampler) or sampler.drop_last:
             return 0
-        padding = -len(self.dataset) % sampler.num_replicas
+        positions = sampler.positions if isinstance(sampler, EpochSampler) else len(self.dataset)
+        padding = sampler.num_samples * sampler.num_replicas - positions
         if not padding or (self.drop_last and sampler.num_samples % size):
             return 0
-        if padding > 1:
+        if padding > 1 or isinstance(self.batch_sampler, BucketBatches):  # each bucket has a last batch
             warnings.warn(
                 f"{padding} of the last rows over {sampler.num_replicas} ranks are padding, and accelerate's "
                 "gather_for_metrics cannot leave them out: gather loader.last.valid beside the predictions",

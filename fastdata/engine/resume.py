@@ -31,8 +31,10 @@ class Layout:
 
     kind: "order" (positions of order.py's Order, of which any is reached at once), "sampler" (a sampler of the user's:
     its batches are drawn again and passed over, nothing is read or decoded) or "stream" (an IterableDataset: its
-    batches are made again and passed over). length: samples of the data set, 0 where unknown. batch_size: 0 where a
-    batch sampler decides. seed: the loader's, None without.
+    batches are made again and passed over), or "batches" (of buckets: any is reached at once, but they are cut for a
+    global batch). length: samples of the data set, 0 where unknown. batch_size: 0 where a batch sampler decides. seed:
+    the loader's, None without. positions: global ones of an epoch, where they are not the samples. sampling: what
+    ``sampling=`` asks for, empty without.
     """
 
     kind: str
@@ -41,6 +43,8 @@ class Layout:
     world: int
     shuffle: bool = False
     seed: int | None = None
+    positions: int = 0
+    sampling: str = ""
 
 
 @dataclass(slots=True)
@@ -101,6 +105,7 @@ def save(progress: Progress, layout: Layout, random: Mapping[str, torch.Tensor])
         "seed": layout.seed or 0,
         "epoch": progress.epoch,
         "sampler_epoch": progress.sampler_epoch,
+        "sampling": layout.sampling,
         "order_seed": progress.order_seed,
         "draw_seed": progress.draw_seed,
         "batches": progress.batches,
@@ -125,7 +130,7 @@ def load(state: Mapping[str, Any], layout: Layout) -> Progress:
             sampler_epoch=int(state["sampler_epoch"]),
             order_seed=int(state["order_seed"]),
             draw_seed=int(state["draw_seed"]),
-            first=start_of_rank(int(state["position"]), layout) if layout.kind == "order" else 0,
+            first=_first(int(state["position"]), batches, layout),
             before=batches,
             batches=batches,
             started=bool(state["started"]),
@@ -139,9 +144,15 @@ def load(state: Mapping[str, Any], layout: Layout) -> Progress:
         raise OptionError(msg) from error
 
 
+def _first(position: int, batches: int, layout: Layout) -> int:
+    if layout.kind == "batches":
+        return batches
+    return start_of_rank(position, layout) if layout.kind == "order" else 0
+
+
 def start_of_rank(position: int, layout: Layout) -> int:
     """Return how many samples of its own each rank has behind it at a global position of the order."""
-    if position < layout.length and position % layout.world:
+    if position < (layout.positions or layout.length) and position % layout.world:
         _refuse(
             f"the state lies at sample {position} of the epoch, which {layout.world} ranks cannot share equally: go on "
             "with the same global batch (batch_size times ranks), or from the end of an epoch"
@@ -154,14 +165,32 @@ def _compare(state: Mapping[str, Any], layout: Layout) -> None:
         _refuse(f"the state was taken with {_NAMES.get(state['kind'])}, this loader has {_NAMES[layout.kind]}")
     if state["length"] != layout.length:
         _refuse(f"the state belongs to a data set of {state['length']} samples, this one has {layout.length}")
+    _compare_sampling(state.get("sampling", ""), layout.sampling)
     if state["seeded"] != (layout.seed is not None):
         _refuse(f"the state was taken {'with' if state['seeded'] else 'without'} seed=: give the same")
     if state["seed"] != (layout.seed or 0):
         _refuse(f"the state was taken with seed={state['seed']}, this loader has seed={layout.seed}")
-    if layout.kind == "order":
-        if bool(state["shuffle"]) != layout.shuffle:
-            _refuse(f"the state was taken with shuffle={bool(state['shuffle'])}")
-        return
+    _COMPARED.get(layout.kind, _compare_batches)(state, layout)
+
+
+def _compare_sampling(before: str, here: str) -> None:
+    if before != here:
+        was, now = (f"sampling={text}" if text else "no sampling=" for text in (before, here))
+        _refuse(f"the state was taken with {was}, this loader has {now}")
+
+
+def _compare_order(state: Mapping[str, Any], layout: Layout) -> None:
+    if bool(state["shuffle"]) != layout.shuffle:
+        _refuse(f"the state was taken with shuffle={bool(state['shuffle'])}")
+
+
+def _compare_buckets(state: Mapping[str, Any], layout: Layout) -> None:
+    before, here = state["batch_size"] * state["world"], layout.batch_size * layout.world
+    if before != here:
+        _refuse(f"the state was taken with batches of {before} over all ranks, here they have {here}: give the same")
+
+
+def _compare_batches(state: Mapping[str, Any], layout: Layout) -> None:
     for name, words, ours in (
         ("world", "world size", layout.world),
         ("batch_size", "batch_size", layout.batch_size),
@@ -174,8 +203,10 @@ def _compare(state: Mapping[str, Any], layout: Layout) -> None:
             )
 
 
+_COMPARED = {"order": _compare_order, "batches": _compare_buckets}
 _NAMES = {
     "order": "FastLoader's own order",
+    "batches": "buckets",
     "sampler": "a sampler of the user's (or DataLoader's)",
     "stream": "an IterableDataset",
 }

@@ -6,20 +6,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch.utils.data import BatchSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from fastdata.engine.batches import Job
 from fastdata.engine.groups import Group
+from fastdata.errors import OptionError
 from fastdata.order import Order
+from fastdata.sampling.bucket_order import BucketOrder, BucketSteps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
 
     from numpy.typing import NDArray
 
-    from fastdata.order import Uneven
+    from fastdata.order import Sequence, Uneven
+    from fastdata.sampling.values import Sampling
 
-__all__ = ["EpochSampler", "jobs_of_order", "positions_of"]
+__all__ = ["BucketBatches", "EpochSampler", "jobs_of_order", "positions_of"]
 
 # Positions computed at once, and samples prepared at once: the cost of a numpy call is shared by that many, and what it
 # does with so many it does without the interpreter. The first batch waits 4 ms for them.
@@ -31,6 +35,7 @@ class EpochSampler(DistributedSampler[int]):
 
     Every ``iter`` is the next epoch; ``set_epoch`` says which. Without a seed, one process draws a new one for each
     epoch from torch's generator, as DataLoader's RandomSampler does; several ranks must agree and take seed 0.
+    sampling: what was asked for in place of a permutation or the data set's own order; drawn: the order made of it.
     """
 
     def __init__(  # noqa: PLR0913  the attributes of torch's DistributedSampler
@@ -43,12 +48,15 @@ class EpochSampler(DistributedSampler[int]):
         world: int = 1,
         uneven: Uneven = "pad",
         generator: torch.Generator | None = None,
+        sampling: Sampling | None = None,
+        drawn: Sequence | BucketSteps | None = None,
     ) -> None:
         """Remember the numbers."""
         drop_last = uneven == "drop"
         super().__init__(dataset, world, rank, shuffle, 0 if seed is None else seed, drop_last)  # type: ignore[arg-type]
         self.uneven, self.generator = uneven, generator
         self._draws_seed = seed is None and world == 1
+        self.sampling, self.drawn, self._samples = sampling, drawn, len(dataset)
         self._order()  # checks the numbers
         self.num_samples = len(self._order())
         self.total_size = self.num_samples * world
@@ -61,7 +69,12 @@ class EpochSampler(DistributedSampler[int]):
         """Say which epoch the next ``iter`` gives."""
         self.epoch = epoch
 
-    def next_order(self) -> Order:
+    @property
+    def positions(self) -> int:
+        """How many global positions an epoch has, without padding."""
+        return self._samples if self.drawn is None or isinstance(self.drawn, BucketSteps) else len(self.drawn)
+
+    def next_order(self) -> Order | BucketOrder:
         """Return the order of the next epoch, and count it."""
         if self._draws_seed and self.shuffle:
             self.seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
@@ -69,7 +82,11 @@ class EpochSampler(DistributedSampler[int]):
         self.epoch += 1
         return order
 
-    def order_again(self, seed: int, epoch: int) -> Order:
+    def peek(self) -> Order | BucketOrder:
+        """Return the order of the next epoch, uncounted; where its seed has yet to be drawn, with that of the last."""
+        return self._order()
+
+    def order_again(self, seed: int, epoch: int) -> Order | BucketOrder:
         """Return the order of ``epoch`` as it was drawn from ``seed``, and count it."""
         self.seed, self.epoch = seed, epoch
         order = self._order()
@@ -79,21 +96,56 @@ class EpochSampler(DistributedSampler[int]):
     def __iter__(self) -> Iterator[int]:
         """Yield this rank's samples of the next epoch."""
         order = self.next_order()
+        if isinstance(order, BucketOrder):
+            for step in range(order.steps):
+                yield from order.batch(step)[0].tolist()
+            return
         for start in range(0, len(order), _CHUNK):
             yield from order.indices(start, start + _CHUNK).tolist()
 
-    def _order(self) -> Order:
-        n = len(self.dataset)  # type: ignore[arg-type]
-        return Order(n, self.seed, self.epoch, self.shuffle, self.rank, self.num_replicas, self.uneven)
+    def _order(self) -> Order | BucketOrder:
+        n, drawn = len(self.dataset), self.drawn  # type: ignore[arg-type]
+        if drawn is None:
+            return Order(n, self.seed, self.epoch, self.shuffle, self.rank, self.num_replicas, self.uneven)
+        if n != self._samples:
+            msg = f"the data set had {self._samples} samples when {self.sampling!r} was set up, and has {n} now"
+            raise OptionError(msg)
+        if isinstance(drawn, BucketSteps):
+            return BucketOrder(drawn, self.seed, self.epoch, self.shuffle, self.rank)
+        return Order(len(drawn), self.seed, self.epoch, True, self.rank, self.num_replicas, self.uneven, drawn)  # noqa: FBT003
+
+
+class BucketBatches(BatchSampler):
+    """The batches of an EpochSampler over buckets, for whoever iterates ``loader.batch_sampler``."""
+
+    sampler: EpochSampler
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the sample indices of each batch of the next epoch."""
+        order = self.sampler.next_order()
+        assert isinstance(order, BucketOrder)
+        for step in range(order.steps):
+            yield order.batch(step)[0].tolist()
+
+    def __len__(self) -> int:
+        """Return the number of batches."""
+        assert isinstance(self.sampler.drawn, BucketSteps)
+        return len(self.sampler.drawn)
 
 
 def jobs_of_order(
-    order: Order, batch_size: int, *, drop_last: bool, key: tuple[int, int], start: int = 0
+    order: Order | BucketOrder, batch_size: int, *, drop_last: bool, key: tuple[int, int], start: int = 0
 ) -> Iterator[Job]:
     """Yield the batches of an order from this rank's sample ``start``; ``key`` is (seed, epoch) of the draws.
 
-    They are computed many at a time, and nothing is computed of what lies before ``start``.
+    They are computed many at a time, and nothing is computed of what lies before ``start``. The batches of buckets are
+    cut already: there ``start`` is a batch, and the two options are those that they were cut with.
     """
+    if isinstance(order, BucketOrder):
+        for step in range(start, order.steps):
+            indices, positions, real = order.batch(step)
+            yield Job(indices, positions, *key, real if order.plan.uneven == "exact" else None)
+        return
     n = start + (len(order) - start) // batch_size * batch_size if drop_last else len(order)
     chunk = max(1, _CHUNK // batch_size) * batch_size
     for begin in range(start, n, chunk):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
+from fastdata.engine.bucket_sizes import BucketDataset
 from fastdata.engine.guarded import GuardedDataset
 from fastdata.philox import words
 
@@ -121,7 +122,7 @@ class UsersDatasetInit:
     def __call__(self, worker: int) -> None:
         """Uncover the data set and call the user's function."""
         info = get_worker_info()
-        while info is not None and isinstance(info.dataset, SeededDataset | GuardedDataset):
+        while info is not None and isinstance(info.dataset, SeededDataset | GuardedDataset | BucketDataset):
             object.__setattr__(info, "dataset", info.dataset.dataset)  # torch lets nobody assign
         if self._init is not None:
             self._init(worker)

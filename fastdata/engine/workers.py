@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdata.engine.batches import BatchInfo, Keys
+from fastdata.engine.bucket_sizes import BucketDataset
 from fastdata.engine.guarded import GuardedCollate, GuardedDataset
 from fastdata.engine.seeded import SeededCollate, SeededDataset, UsersDatasetInit
 
@@ -36,7 +37,7 @@ def seen_by_workers(
     seeded: indices come as (index, seed). on_error: other than "raise", what workers give is for an Unguarded. one:
     samples come one by one, unbatched.
     """
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"dataset": dataset} if isinstance(dataset, BucketDataset) else {}
     if on_error != "raise":
         dataset = GuardedDataset(dataset)
         collate_fn = GuardedCollate(collate_fn, dataset, replace=on_error == "replace", one=one)

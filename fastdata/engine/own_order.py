@@ -1,0 +1,125 @@
+"""The sampler that a FastLoader makes itself: of a pack, with a seed, or as ``sampling=`` asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import BatchSampler, IterableDataset
+
+from fastdata.dataset import rank_and_world
+from fastdata.engine.asked_order import buckets_of, sequence_of
+from fastdata.engine.bucket_sizes import with_size
+from fastdata.engine.sampler import BucketBatches, EpochSampler
+from fastdata.errors import OptionError
+from fastdata.sampling.bucket_order import BucketSteps
+from fastdata.sampling.values import Balanced, Buckets, Mixture, Weighted, Windowed
+
+if TYPE_CHECKING:
+    import torch
+
+    from fastdata.order import Uneven
+    from fastdata.sampling.values import Sampling
+
+__all__ = ["Asked", "batches_of", "own_sampler"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Arguments of a loader. packed: the data set was given as a path or a Store."""
+
+    packed: bool
+    batch_size: int | None
+    shuffle: bool | None
+    sampler: Any
+    batch_sampler: Any
+    drop_last: bool
+    seed: int | None
+    uneven: Uneven | None
+    generator: torch.Generator | None
+    sampling: Sampling | None
+
+
+def own_sampler(dataset: Any, asked: Asked) -> EpochSampler | None:  # noqa: ANN401
+    """Return the loader's own sampler, or None where DataLoader or the user has the order; raise OptionError.
+
+    A path shards itself by rank, and so does ``sampling``, whatever the data set; else ranks are the user's to tell.
+    """
+    if asked.sampling is not None:
+        return _sampled(dataset, asked, asked.sampling)
+    if asked.sampler is not None or asked.batch_sampler is not None or isinstance(dataset, IterableDataset):
+        return None
+    if not asked.packed and asked.seed is None:
+        return None
+    rank, world = rank_and_world() if asked.packed else (0, 1)
+    return EpochSampler(
+        dataset,
+        shuffle=bool(asked.shuffle),
+        seed=asked.seed,
+        rank=rank,
+        world=world,
+        uneven=asked.uneven or ("pad" if asked.shuffle else "exact"),
+        generator=asked.generator,
+    )
+
+
+def batches_of(sampler: Any, batch_sampler: Any) -> Any:  # noqa: ANN401
+    """Return the batch sampler that a loader of ``sampler`` has: DataLoader's own, but for buckets."""
+    if isinstance(sampler, EpochSampler) and isinstance(sampler.drawn, BucketSteps):
+        assert isinstance(batch_sampler, BatchSampler)
+        return BucketBatches(sampler, batch_sampler.batch_size, batch_sampler.drop_last)
+    return batch_sampler
+
+
+def _sampled(dataset: Any, asked: Asked, sampling: Any) -> EpochSampler:  # noqa: ANN401
+    if not isinstance(sampling, (Balanced, Buckets, Mixture, Weighted, Windowed)):
+        msg = (
+            f"sampling={sampling!r}: expected one of fastdata's Balanced, Buckets, Mixture, Weighted and Windowed, made"
+        )
+        raise OptionError(msg)
+    # A loader that is rebuilt from another one's attributes (Lightning does so) is given the other one's sampler, too.
+    before = asked.sampler
+    rebuilt = isinstance(before, EpochSampler) and before.sampling is sampling
+    for name, given in (
+        ("shuffle", asked.shuffle and not rebuilt),
+        ("sampler", before is not None and not rebuilt),
+        ("batch_sampler", asked.batch_sampler is not None),
+    ):
+        if given:
+            msg = f"sampling= says what comes in which order, and so does {name}=: give one of them"
+            raise OptionError(msg)
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        msg = f"sampling={sampling!r} chooses samples of a map-style data set; this is a {type(dataset).__name__}"
+        raise OptionError(msg)
+    rank, world = rank_and_world()
+    shuffle, uneven = True, asked.uneven or "pad"
+    if isinstance(sampling, Buckets):
+        if asked.batch_size is None:
+            msg = "sampling=Buckets(...) makes batches of one shape: it needs a batch_size"
+            raise OptionError(msg)
+        for size in sampling.sizes:
+            with_size(dataset, size)  # says now what cannot be
+        shuffle, uneven = sampling.shuffle, asked.uneven or ("pad" if sampling.shuffle else "exact")
+        drawn: Any = BucketSteps(
+            buckets_of(sampling, dataset),
+            asked.batch_size * world,
+            world=world,
+            uneven=uneven,
+            drop_last=asked.drop_last,
+        )
+    else:
+        drawn = sequence_of(sampling, dataset)
+    made = EpochSampler(
+        dataset,
+        shuffle=shuffle,
+        seed=asked.seed,
+        rank=rank,
+        world=world,
+        uneven=uneven,
+        generator=asked.generator,
+        sampling=sampling,
+        drawn=drawn,
+    )
+    if rebuilt:
+        made.set_epoch(before.epoch)
+    return made
