@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from fastdata.transforms.batch_op import batch_op as batch_op
 
 _WHERE = {
-    "Windowed": "fastdata.sampling.values",
-    "Weighted": "fastdata.sampling.values",
-    "Mixture": "fastdata.sampling.values",
-    "Buckets": "fastdata.sampling.values",
     "Balanced": "fastdata.sampling.values",
+    "Buckets": "fastdata.sampling.values",
+    "Mixture": "fastdata.sampling.values",
+    "Weighted": "fastdata.sampling.values",
+    "Windowed": "fastdata.sampling.values",
     "CudaPrefetcher": "fastdata.prefetch",
     "FastLoader": "fastdata.loader",
     "PackedDataset": "fastdata.dataset",

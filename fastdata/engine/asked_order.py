@@ -103,16 +103,12 @@ def _windowed(sampling: Windowed, dataset: Any) -> Sequence:  # noqa: ANN401
 
 def _mixed(sampling: Mixture, dataset: Any) -> Sequence:  # noqa: ANN401
     if not isinstance(dataset, ConcatDataset):
-        msg = (
-            f"Mixture: mixes the parts of a torch.utils.data.ConcatDataset; the data set is a {type(dataset).__name__}"
-        )
+        msg = f"Mixture mixes the parts of a torch.utils.data.ConcatDataset; this is a {type(dataset).__name__}"
         raise OptionError(msg)
     ends: list[int] = dataset.cumulative_sizes
     sizes = np.diff(ends, prepend=0)
     if len(sampling.weights) != len(sizes) or not sizes.all():
-        msg = (
-            f"Mixture: {len(sampling.weights)} weights for parts of {sizes.tolist()} samples: one for each, none empty"
-        )
+        msg = f"Mixture: {len(sampling.weights)} weights for parts of {sizes.tolist()} samples: one each, none empty"
         raise OptionError(msg)
     weights = np.array(sampling.weights)
     if sampling.num_samples is not None:

@@ -73,9 +73,7 @@ def batches_of(sampler: Any, batch_sampler: Any) -> Any:  # noqa: ANN401
 
 def _sampled(dataset: Any, asked: Asked, sampling: Any) -> EpochSampler:  # noqa: ANN401
     if not isinstance(sampling, (Balanced, Buckets, Mixture, Weighted, Windowed)):
-        msg = (
-            f"sampling={sampling!r}: expected one of fastdata's Balanced, Buckets, Mixture, Weighted and Windowed, made"
-        )
+        msg = f"sampling={sampling!r}: expected a Balanced, Buckets, Mixture, Weighted or Windowed of fastdata's"
         raise OptionError(msg)
     # A loader that is rebuilt from another one's attributes (Lightning does so) is given the other one's sampler, too.
     before = asked.sampler
