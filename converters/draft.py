@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastdata.converters.resizing import resized
+from fastdata.decoding.pillow_arrays import own_array
 from fastdata.decoding.pillow_decoder import convert
 from fastdata.decoding.pillow_files import check_pixels, guarded, open_image
 from fastdata.errors import DecodeError
 
 if TYPE_CHECKING:
-    from PIL import Image
+    import numpy as np
+    from numpy.typing import NDArray
 
     from fastdata.converters.options import PackOptions
     from fastdata.decoding.header_fields import Header
@@ -31,13 +33,13 @@ def scale_of(header: Header, size: tuple[int, int]) -> int:
     return next((scale for scale in _SCALES if room >= scale), 1)
 
 
-def by_pillow(data: bytes, header: Header, size: tuple[int, int], options: PackOptions) -> Image.Image | None:
-    """Return the picture in ``size`` (stored axes, not turned), decoded smaller; None where Pillow cannot.
+def by_pillow(data: bytes, header: Header, size: tuple[int, int], options: PackOptions) -> NDArray[np.uint8] | None:
+    """Return the picture in ``size`` (stored axes, not turned), uint8 HWC, decoded smaller; None where Pillow cannot.
 
     The pixels are those of the compiled core with the same margin. What is wrong with a file, the usual road says.
     """
 
-    def work() -> Image.Image | None:
+    def work() -> NDArray[np.uint8] | None:
         check_pixels(header, options.max_pixels)
         with open_image(data, header) as image:
             drafted = image.draft(None, (MARGIN * size[0], MARGIN * size[1]))
@@ -45,9 +47,7 @@ def by_pillow(data: bytes, header: Header, size: tuple[int, int], options: PackO
                 return None
             image.load()
             # The box is not whole where the scale does not divide the sides: the last column holds a part of a pixel.
-            picture = resized(convert(image, options.mode), size, options, box=drafted[1])
-            picture.info.clear()  # the file's profile and the like: an encoder would write them into the pack
-            return picture
+            return own_array(resized(convert(image, options.mode), size, options, box=drafted[1]))
 
     try:
         return guarded(work, f"{header.codec} of {len(data)} bytes", header.pixels)

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import PIL
-from PIL import Image
 
 from fastdata.converters.restarts import pillow_options
+from fastdata.decoding.pillow_arrays import image_of
 from fastdata.errors import UnsupportedImageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from fastdata.converters.options import PackOptions
 
@@ -22,9 +24,9 @@ __all__ = ["encode", "encoder_name"]
 _JPEG_LIMIT, _WEBP_LIMIT = 65_500, 16_383  # libjpeg's JPEG_MAX_DIMENSION; WebP's 14 bits
 
 
-def encode(picture: Image.Image, codec: str, options: PackOptions) -> bytes:
-    """Return an RGB or L picture as ``codec``; raise UnsupportedImageError where that cannot hold it."""
-    return _ENCODERS[codec](picture, options)
+def encode(pixels: NDArray[np.uint8], codec: str, options: PackOptions) -> bytes:
+    """Return uint8 (H, W, 3 or 1) as ``codec``; raise UnsupportedImageError where that cannot hold it."""
+    return _ENCODERS[codec](np.ascontiguousarray(pixels), options)
 
 
 def encoder_name(options: PackOptions) -> str:
@@ -36,54 +38,52 @@ def encoder_name(options: PackOptions) -> str:
     return "numpy" if options.codec == "raw" else f"pillow {PIL.__version__}"
 
 
-def _limit(picture: Image.Image, most: int, name: str) -> None:
-    if max(picture.size) > most:
-        width, height = picture.size
+def _limit(pixels: NDArray[np.uint8], most: int, name: str) -> None:
+    height, width, _ = pixels.shape
+    if max(width, height) > most:
         msg = f"{width} x {height} pixels: {name} holds sides of at most {most}; resize, or pack as png"
         raise UnsupportedImageError(msg)
 
 
-def _jpeg(picture: Image.Image, options: PackOptions) -> bytes:
-    _limit(picture, _JPEG_LIMIT, "JPEG")
+def _jpeg(pixels: NDArray[np.uint8], options: PackOptions) -> bytes:
+    _limit(pixels, _JPEG_LIMIT, "JPEG")
+    _, width, channels = pixels.shape
     if options.restarts:  # simplejpeg has no such option
-        markers = pillow_options(picture.width, picture.mode, options)
-        colours = {} if picture.mode == "L" else {"subsampling": options.subsampling}
-        return _saved(picture, "JPEG", quality=options.quality, **colours, **markers)
+        markers = pillow_options(width, "L" if channels == 1 else "RGB", options)
+        colours = {} if channels == 1 else {"subsampling": options.subsampling}
+        return _saved(pixels, "JPEG", quality=options.quality, **colours, **markers)
     import simplejpeg  # noqa: PLC0415  only where JPEG is written
 
-    pixels = np.asarray(picture)
-    if picture.mode == "L":
-        data = simplejpeg.encode_jpeg(pixels[:, :, np.newaxis], options.quality, "GRAY", "Gray", fastdct=False)
-    else:
-        subsampling = options.subsampling.replace(":", "")
-        data = simplejpeg.encode_jpeg(pixels, options.quality, "RGB", subsampling, fastdct=False)
-    return bytes(data)
+    if channels == 1:
+        return bytes(simplejpeg.encode_jpeg(pixels, options.quality, "GRAY", "Gray", fastdct=False))
+    subsampling = options.subsampling.replace(":", "")
+    return bytes(simplejpeg.encode_jpeg(pixels, options.quality, "RGB", subsampling, fastdct=False))
 
 
-def _saved(picture: Image.Image, name: str, **how: int | str) -> bytes:
+def _saved(pixels: NDArray[np.uint8], name: str, **how: int | str) -> bytes:
     buffer = io.BytesIO()
-    picture.save(buffer, name, **how)
+    image_of(pixels).save(buffer, name, **how)
     return buffer.getvalue()
 
 
-def _png(picture: Image.Image, _: PackOptions) -> bytes:
-    return _saved(picture, "PNG")
+def _png(pixels: NDArray[np.uint8], _: PackOptions) -> bytes:
+    return _saved(pixels, "PNG")
 
 
-def _webp(picture: Image.Image, options: PackOptions) -> bytes:
-    _limit(picture, _WEBP_LIMIT, "WebP")
-    return _saved(picture, "WEBP", quality=options.quality)
+def _webp(pixels: NDArray[np.uint8], options: PackOptions) -> bytes:
+    _limit(pixels, _WEBP_LIMIT, "WebP")
+    return _saved(pixels, "WEBP", quality=options.quality)
 
 
-def _bmp(picture: Image.Image, _: PackOptions) -> bytes:
-    return _saved(picture, "BMP")
+def _bmp(pixels: NDArray[np.uint8], _: PackOptions) -> bytes:
+    return _saved(pixels, "BMP")
 
 
-def _raw(picture: Image.Image, _: PackOptions) -> bytes:
-    return picture.tobytes()
+def _raw(pixels: NDArray[np.uint8], _: PackOptions) -> bytes:
+    return pixels.tobytes()
 
 
-_ENCODERS: dict[str, Callable[[Image.Image, PackOptions], bytes]] = {
+_ENCODERS: dict[str, Callable[[NDArray[np.uint8], PackOptions], bytes]] = {
     "jpeg": _jpeg,
     "png": _png,
     "webp": _webp,

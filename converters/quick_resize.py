@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from PIL import Image
 
 from fastdata.converters.draft import MARGIN, by_pillow, scale_of
 from fastdata.decoding.jpeg_adapter import is_usual_jpeg
@@ -19,6 +18,8 @@ from fastdata.decoding.pixels import upright
 from fastdata.types import CODEC_IDS, Encoded, Geometry
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fastdata.converters.options import PackOptions
     from fastdata.decoding.header_fields import Header
 
@@ -30,26 +31,26 @@ Drafted = Literal["", "core", "pillow"]
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """A picture in its new size, upright, and who decoded it smaller for that."""
+    """A picture in its new size, upright, uint8 HWC, and who decoded it smaller for that."""
 
-    picture: Image.Image
+    pixels: NDArray[np.uint8]
     drafted: Drafted = ""
 
 
 class QuickResizer:
-    """Decodes and resizes JPEGs with one thread of the core; says None to everything else.
+    """Decodes and resizes JPEGs in the caller's thread; says None to everything else.
 
     Exact: upright ones. Fast: all where the target leaves room to decode smaller, with Pillow where the core is not.
     """
 
     def __init__(self, options: PackOptions) -> None:
-        """Start nothing where the core was not built, or where nothing is resized."""
+        """Make nothing where the core was not built, or where nothing is resized."""
         self._options = options
         self._fast = options.fidelity == "fast"
         self._decoder: NativeBatchDecoder | None = None
         if options.resize is not None and available():
             margin = MARGIN if self._fast else 0
-            self._decoder = NativeBatchDecoder(1, margin=margin, max_pixels=options.max_pixels)
+            self._decoder = NativeBatchDecoder(0, margin=margin, max_pixels=options.max_pixels)
 
     def resized(self, data: bytes, header: Header, size: tuple[int, int]) -> Resized | None:
         """Return the whole picture resampled to ``size`` (upright); None where the usual road must be taken.
@@ -62,16 +63,16 @@ class QuickResizer:
         if scale == 1 and turn != 1:
             return None  # resampled before it is turned, it is not Pillow's to the bit
         drafted: Drafted = "core"
-        picture = self._by_core(data, header, stored)
-        if picture is None and scale > 1:
+        pixels = self._by_core(data, header, stored)
+        if pixels is None and scale > 1:
             drafted = "pillow"
-            picture = by_pillow(data, header, stored, self._options)
-        if picture is None:
+            pixels = by_pillow(data, header, stored, self._options)
+        if pixels is None:
             return None
-        return Resized(_turned(picture, turn), drafted if scale > 1 else "")
+        return Resized(pixels if turn == 1 else upright(pixels, turn), drafted if scale > 1 else "")
 
     def close(self) -> None:
-        """Stop the thread; may be called twice."""
+        """Let go of the core; may be called twice."""
         if self._decoder is not None:
             self._decoder.close()
 
@@ -83,13 +84,12 @@ class QuickResizer:
         """Close."""
         self.close()
 
-    def _by_core(self, data: bytes, header: Header, size: tuple[int, int]) -> Image.Image | None:
+    def _by_core(self, data: bytes, header: Header, size: tuple[int, int]) -> NDArray[np.uint8] | None:
         if self._decoder is None or not is_usual_jpeg(data, header):
             return None
-        pixels = np.empty((1, size[1], size[0], len(self._options.mode)), np.uint8)
-        if self._decoder.attempt(_one(data, header), self._whole(header, size), pixels):
-            return None
-        return Image.fromarray(pixels[0, :, :, 0] if self._options.mode == "L" else pixels[0])
+        pixels = np.empty((size[1], size[0], len(self._options.mode)), np.uint8)
+        failed = self._decoder.attempt(_one(data, header), self._whole(header, size), pixels[np.newaxis])
+        return None if failed else pixels
 
     def _whole(self, header: Header, size: tuple[int, int]) -> Geometry:
         box = np.array([[0, 0, header.width, header.height]], np.int32)
@@ -105,14 +105,6 @@ class QuickResizer:
             interpolation=self._options.filter,
             antialias=True,
         )
-
-
-def _turned(picture: Image.Image, orientation: int) -> Image.Image:
-    if orientation == 1:
-        return picture
-    pixels = np.asarray(picture)
-    turned = upright(pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis], orientation)  # noqa: PLR2004  H, W, C
-    return Image.fromarray(turned[:, :, 0] if turned.shape[2] == 1 else turned)
 
 
 def _one(data: bytes, header: Header) -> Encoded:

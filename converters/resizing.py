@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 from PIL import Image
 
+from fastdata.decoding.pillow_arrays import image_of, view_array
 from fastdata.errors import ImageTooLargeError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fastdata.converters.options import PackOptions
 
 __all__ = ["Placement", "place", "resample", "resized"]
@@ -94,20 +98,23 @@ def _guard(placement: Placement, max_pixels: int | None) -> None:
             raise ImageTooLargeError(msg)
 
 
-def resample(picture: Image.Image, placement: Placement, options: PackOptions) -> Image.Image:
-    """Return an RGB or L picture put where ``placement`` says, antialiased; the picture itself where nothing changes.
+def resample(pixels: NDArray[np.uint8], placement: Placement, options: PackOptions) -> NDArray[np.uint8]:
+    """Return uint8 (H, W, 3 or 1) put where ``placement`` says, antialiased; the array itself where nothing changes.
 
-    The filter is Pillow's, whose support grows with the factor: the reference for antialiased resizing.
+    The filter is Pillow's, whose support grows with the factor: the reference for antialiased resizing. The result may
+    be a view, and read-only.
     """
-    if placement.size != picture.size:
-        picture = resized(picture, placement.size, options)
-    if placement.canvas == picture.size:
-        return picture
+    height, width, channels = pixels.shape
+    if placement.size != (width, height):
+        pixels = view_array(resized(image_of(pixels), placement.size, options))
+    if placement.canvas == placement.size:
+        return pixels
     (left, top), (width, height) = placement.corner, placement.canvas
     if left <= 0 and top <= 0:
-        return picture.crop((-left, -top, width - left, height - top))
-    canvas = Image.new("RGB", (1, 1), options.background).convert(picture.mode).resize(placement.canvas)
-    canvas.paste(picture, placement.corner)
+        return pixels[-top : height - top, -left : width - left]
+    ground = view_array(Image.new("RGB", (1, 1), options.background).convert("L" if channels == 1 else "RGB"))
+    canvas = np.broadcast_to(ground, (height, width, channels)).copy()
+    canvas[top : top + placement.size[1], left : left + placement.size[0]] = pixels
     return canvas
 
 

@@ -74,13 +74,13 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
     image, *others = row.values
     data = _read(image)
     drawn = _drawn(data, image, row, options, quick)
-    header, picture = drawn.header, drawn.picture
+    header, pixels = drawn.header, drawn.pixels
     unmarked = ""
-    if picture is None:
+    if pixels is None:
         codec, (stored, unmarked) = header.codec, with_restarts(data, header, options)
     else:
         codec = "jpeg" if options.codec == "keep" else options.codec
-        stored = encode(picture, codec, options)
+        stored = encode(pixels, codec, options)
     fields = Field("image", codec, stored), *(Field(v.name, v.codec, _read(v)) for v in others)
     record = Record(row.key, fields, row.label, *drawn.size, row.extras)
     return Packed(
@@ -89,7 +89,7 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
         drawn.sums,
         _differences(header, options),
         smaller=_is_below(drawn.size, options),
-        kept=picture is None,
+        kept=pixels is None,
         unmarked=unmarked,
         drafted=drawn.drafted,
     )
@@ -97,13 +97,18 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A picture as it goes into the pack: None where the source's bytes are it. size is (width, height)."""
+    """A picture as it goes into the pack, uint8 HWC: None where the source's bytes are it. size is (width, height)."""
 
     header: Header
     size: tuple[int, int]
     sums: ChannelSums
-    picture: Image.Image | None
+    pixels: NDArray[np.uint8] | None
     drafted: Drafted = ""
+
+    @classmethod
+    def of(cls, header: Header, pixels: NDArray[np.uint8], drafted: Drafted = "") -> _Drawn:
+        """Return it for pixels that will be encoded."""
+        return cls(header, (pixels.shape[1], pixels.shape[0]), channel_sums(pixels), pixels, drafted)
 
 
 def _drawn(data: bytes, image: Value, row: Row, options: PackOptions, quick: QuickResizer) -> _Drawn:
@@ -114,17 +119,13 @@ def _drawn(data: bytes, image: Value, row: Row, options: PackOptions, quick: Qui
         if placement.size != upright:
             quickly = quick.resized(data, header, placement.size)
             if quickly is not None:
-                picture = resample(quickly.picture, placement, options)
-                return _Drawn(header, picture.size, channel_sums(picture), picture, quickly.drafted)
+                return _Drawn.of(header, resample(quickly.pixels, placement, options), quickly.drafted)
     header, pixels, needs_encode = _load(data, image, row, options)
-    height, width, channels = pixels.shape
+    height, width, _ = pixels.shape
     placement = place(width, height, options)
     if options.codec == "keep" and not needs_encode and not placement.changes(width, height):
         return _Drawn(header, (width, height), channel_sums(pixels), None)
-    picture = Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels)
-    del pixels
-    picture = resample(picture, placement, options)
-    return _Drawn(header, picture.size, channel_sums(picture), picture)
+    return _Drawn.of(header, resample(pixels, placement, options))
 
 
 def _upright_size(header: Header, options: PackOptions) -> tuple[int, int]:

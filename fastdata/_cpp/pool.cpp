@@ -59,7 +59,7 @@ void ForkSafeLock::lock() noexcept {
   }
 }
 
-Pool::Pool(int threads, const Kernels& kernels) : threads_(std::max(threads, 1)), kernels_(kernels) {}
+Pool::Pool(int threads, const Kernels& kernels) : threads_(std::max(threads, 0)), kernels_(kernels) {}
 
 Pool::~Pool() { stop(); }
 
@@ -106,6 +106,7 @@ std::shared_ptr<Pool::State> Pool::living_state() {
 
 std::vector<Failure> Pool::run(const Batch& batch) {
   if (batch.count == 0) return {};
+  if (threads_ == 0) return run_here(batch);
   Task task;
   task.batch = &batch;
   task.failures.reserve(static_cast<size_t>(batch.count));
@@ -121,6 +122,18 @@ std::vector<Failure> Pool::run(const Batch& batch) {
   std::sort(task.failures.begin(), task.failures.end(),
             [](const Failure& a, const Failure& b) { return a.index < b.index; });
   return std::move(task.failures);
+}
+
+std::vector<Failure> Pool::run_here(const Batch& batch) {
+  std::lock_guard<std::mutex> guard(here_);
+  if (!own_) own_ = std::make_unique<Scratch>(kernels_);
+  std::vector<Failure> failures;
+  char message[kMessageSize];
+  for (int64_t i = 0; i < batch.count; ++i) {
+    const Status status = decode_one(*own_, batch, i, message);
+    if (status != kOk) failures.push_back({i, status, message});
+  }
+  return failures;
 }
 
 void Pool::stop() {

@@ -52,7 +52,8 @@ class ForkSafeLock {
 
 // Owns its threads. They start with the first batch, end with stop() or the destructor (which join them), and start
 // again when a batch comes after stop(). In a child made by fork() the parent's threads do not exist: the child starts
-// its own with its first batch and leaves the parent's state alone.
+// its own with its first batch and leaves the parent's state alone. A pool of 0 threads works in the caller's, one batch
+// at a time: where a process has one core's work to do, handing it over would only cost.
 class Pool {
  public:
   Pool(int threads, const Kernels& kernels);
@@ -74,6 +75,7 @@ class Pool {
   std::shared_ptr<State> living_state();
   std::shared_ptr<State> start() const;
   static void work(std::shared_ptr<State> state, const Kernels& kernels);
+  std::vector<Failure> run_here(const Batch& batch);
 
   const int threads_;
   const Kernels& kernels_;
@@ -81,6 +83,8 @@ class Pool {
   int process_ = 0;  // whose threads state_ has
   // On the heap and changed by one store, so that a child forked in between finds the one or the other.
   std::shared_ptr<State>* state_ = nullptr;
+  std::mutex here_;  // guards own_
+  std::unique_ptr<Scratch> own_;
 };
 
 }  // namespace fastdata

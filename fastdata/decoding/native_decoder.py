@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from fastdata.decoding.header_fields import Header
     from fastdata.types import BatchDecoder, Decoder, Geometry, Levels
 
-__all__ = ["NativeBatchDecoder", "available", "decode_by_core", "make_batch_decoder", "make_decoder", "transcode"]
+__all__ = [
+    "NativeBatchDecoder",
+    "available",
+    "channel_sums",
+    "decode_by_core",
+    "make_batch_decoder",
+    "make_decoder",
+    "transcode",
+]
 
 # Numbers of _cpp/image_job.hpp.
 _OK, _UNSUPPORTED, _TRUNCATED, _TOO_LARGE, _MISMATCH, _NO_MEMORY = 0, 1, 3, 4, 5, 6
@@ -103,6 +111,12 @@ def transcode(
     return bytes(made)
 
 
+def channel_sums(pixels: NDArray[np.uint8]) -> tuple[list[int], list[int]]:
+    """Return the sums of values and of squares, per channel, of uint8 (H, W, 1 or 3), C-contiguous."""
+    values, squares = _core().channel_sums(pixels)
+    return values, squares
+
+
 def make_batch_decoder(threads: int) -> BatchDecoder:
     """Return a NativeBatchDecoder; raise ModuleNotFoundError where the core was not built."""
     return NativeBatchDecoder(threads)
@@ -111,6 +125,7 @@ def make_batch_decoder(threads: int) -> BatchDecoder:
 class NativeBatchDecoder:
     """Decodes batches in ``threads`` threads of the core, which all calls share, first come first served.
 
+    With 0 threads the caller's own does the work, one batch at a time.
     The threads start with the first batch (in a forked child, with its first one) and end with close(). ``kernels``
     names the instruction set ("generic", "avx2", "avx512"; "" takes the best one here): all give the same bits.
     ``fast`` gives up exactness for speed: plain chroma upsampling, and a ``margin`` of 1. With a margin, JPEGs are
@@ -128,8 +143,8 @@ class NativeBatchDecoder:
         max_pixels: int | None = TORCHVISION_PIXELS.max_pixels,
     ) -> None:
         """Make the pool; no thread starts yet."""
-        if threads < 1:
-            msg = f"threads must be 1 or more, not {threads}"
+        if threads < 0:
+            msg = f"threads must be 0 (the caller's own) or more, not {threads}"
             raise OptionError(msg)
         self._pool = _core().Pool(threads, kernels)
         if margin is not None and margin < 0:
@@ -170,7 +185,7 @@ class NativeBatchDecoder:
         geometry: Geometry,
         out: NDArray[Any],
         *,
-        levels: NDArray[np.float32] | None = None,
+        levels: Levels | None = None,
     ) -> list[tuple[int, int, str]]:
         """Do the same without the reference; return what the core left: position, status (above 0) and reason."""
         if self._closed:
@@ -212,7 +227,7 @@ class NativeBatchDecoder:
             if self._reference is None:
                 from fastdata.decoding.threaded_batch import ThreadedBatchDecoder  # noqa: PLC0415  brings Pillow
 
-                self._reference = ThreadedBatchDecoder(make_reference(), self._pool.threads)
+                self._reference = ThreadedBatchDecoder(make_reference(), max(self._pool.threads, 1))
         if len(positions) == len(encoded):
             return self._reference.decode_batch(encoded, geometry, out, levels=levels)
         some = np.empty((len(positions), *out.shape[1:]), out.dtype)

@@ -8,6 +8,7 @@ from PIL import Image
 
 from fastdata.converters.encoding import encode, encoder_name
 from fastdata.converters.options import PackOptions
+from fastdata.decoding.pillow_arrays import view_array
 from fastdata.errors import UnsupportedImageError
 
 CODECS = ("jpeg", "png", "webp", "bmp")
@@ -17,7 +18,7 @@ CODECS = ("jpeg", "png", "webp", "bmp")
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_written_is_read_by_pillow(maker, codec, mode):
     picture = maker.picture(3, (61, 40)).convert(mode)
-    with Image.open(io.BytesIO(encode(picture, codec, PackOptions(quality=95)))) as back:
+    with Image.open(io.BytesIO(encode(view_array(picture), codec, PackOptions(quality=95)))) as back:
         assert back.size == (61, 40)
         got = np.asarray(back.convert(mode)).astype(int)
     difference = abs(got - np.asarray(picture).astype(int))
@@ -27,7 +28,7 @@ def test_what_is_written_is_read_by_pillow(maker, codec, mode):
 @pytest.mark.parametrize(("codec", "size"), [("jpeg", (65_501, 1)), ("webp", (1, 16_384))])
 def test_what_a_codec_cannot_hold_is_said(codec, size):
     with pytest.raises(UnsupportedImageError, match="sides of at most"):
-        encode(Image.new("RGB", size), codec, PackOptions())
+        encode(view_array(Image.new("RGB", size)), codec, PackOptions())
 
 
 @pytest.mark.parametrize("codec", ["keep", "raw", *CODECS])

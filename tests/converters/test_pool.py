@@ -65,8 +65,8 @@ def test_where_all_workers_die_the_pool_does(monkeypatch):
 
 
 def test_a_stuck_worker_is_stopped_and_replaced():  # C044
-    with WorkerPool(1, timeout=1.5) as pool:
-        with pytest.raises(WorkerDiedError, match=r"no answer for 1\.5 s"):
+    with WorkerPool(1, timeout=4) as pool:
+        with pytest.raises(WorkerDiedError, match=r"no answer for 4 s"):
             pool.submit(time.sleep, 600).result()
         assert pool.submit(math.sqrt, 4).result() == 2
 

@@ -17,6 +17,7 @@ from fastdata.converters.options import PackOptions
 from fastdata.converters.report import PackReport
 from fastdata.decoding.header import probe
 from fastdata.decoding.native_decoder import available
+from fastdata.decoding.pillow_arrays import view_array
 from fastdata.errors import OptionError
 from fastdata.stores.opener import open_store
 
@@ -61,7 +62,7 @@ WAYS = ({"restart_rows": 1}, {"restart_rows": 2}, {"restart_blocks": 5}, {"resta
 @pytest.mark.parametrize("how", WAYS, ids=str)
 def test_encoded_pictures_have_the_markers_and_the_same_pixels(maker, how, subsampling, mode):
     picture = maker.picture(3, (320, 200)).convert(mode)
-    blob = encode(picture, "jpeg", PackOptions(codec="jpeg", subsampling=subsampling, **how))
+    blob = encode(view_array(picture), "jpeg", PackOptions(codec="jpeg", subsampling=subsampling, **how))
     across = columns(blob)
     assert across == (20 if mode == "RGB" and subsampling != "4:4:4" else 40)
     number = next(iter(how.values()))
@@ -71,12 +72,12 @@ def test_encoded_pictures_have_the_markers_and_the_same_pixels(maker, how, subsa
     colours = {} if mode == "L" else {"subsampling": subsampling}
     assert np.array_equal(pixels(blob), pixels(maker.encoded(picture, quality=90, **colours)))
     # The usual encoder rounds elsewhere, in libjpeg's quicker transform.
-    usual = pixels(encode(picture, "jpeg", PackOptions(codec="jpeg", subsampling=subsampling)))
+    usual = pixels(encode(view_array(picture), "jpeg", PackOptions(codec="jpeg", subsampling=subsampling)))
     assert np.abs(pixels(blob).astype(int) - usual).mean() < 1
 
 
 def test_more_rows_than_sixteen_bits_can_count(maker):
-    blob = encode(maker.picture(1, (640, 64)), "jpeg", PackOptions(codec="jpeg", restart_rows=10**6))
+    blob = encode(view_array(maker.picture(1, (640, 64))), "jpeg", PackOptions(codec="jpeg", restart_rows=10**6))
     assert interval(blob) == 65_535 // 40 * 40
     assert pixels(blob).shape == (64, 640, 3)
 

@@ -7,6 +7,7 @@ import resource
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,33 @@ def test_memory_stays_flat(work):
     assert grown < 3000, f"{grown} kB more after 7200 images"
 
 
-def test_threads_must_be_positive():
-    with pytest.raises(OptionError):
-        NativeBatchDecoder(0)
+def test_threads_must_not_be_negative():
+    with pytest.raises(OptionError, match="threads"):
+        NativeBatchDecoder(-1)
+
+
+def test_without_threads_the_callers_does_the_work(kit):
+    blobs = [kit.jpeg_of(kit.noisy_photo(90, 70, seed=number), "420") for number in range(4)]
+    encoded = kit.pack([*blobs, blobs[0][:300]], [(90, 70)] * 5)
+    where = kit.crops([(3, 5, 80, 60)] * 5, (30, 20))
+    outs, failures, before = [], [], tasks()
+    for threads in (0, 2):
+        out = np.zeros((5, 20, 30, 3), np.uint8)
+        with NativeBatchDecoder(threads) as decoder:
+            failures.append([(position, status) for position, status, _ in decoder.attempt(encoded, where, out)])
+            if not threads:
+                assert tasks() == before
+        outs.append(out[:4])
+    assert np.array_equal(*outs)
+    assert failures[0] == failures[1]
+    assert failures[0][0][0] == 4
+
+
+def test_callers_without_threads_take_turns(kit):
+    blobs = [kit.jpeg_of(kit.noisy_photo(90, 70, seed=number), "420") for number in range(8)]
+    encoded, where = kit.pack(blobs, [(90, 70)] * 8), kit.crops([(3, 5, 80, 60)] * 8, (30, 20))
+    with NativeBatchDecoder(0) as decoder, ThreadPoolExecutor(4) as callers:
+        outs = [np.zeros((8, 20, 30, 3), np.uint8) for _ in range(16)]
+        assert all(failed == [] for failed in callers.map(lambda out: decoder.attempt(encoded, where, out), outs))
+    assert all(np.array_equal(out, outs[0]) for out in outs)
+    assert outs[0].any()
