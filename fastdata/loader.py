@@ -135,7 +135,7 @@ class FastLoader(Preparable, DataLoader[Any]):
         if num_workers is None:
             num_workers = usable_cores() if packed else 0
         asked = Asked(packed, batch_size, shuffle, sampler, batch_sampler, drop_last, seed, uneven, generator, sampling)
-        own = own_sampler(dataset, asked)
+        own = own_sampler(dataset, asked, rank_and_world())
         if own is not None:
             sampler, shuffle, uneven = own, None, own.uneven
         self.transform, self.target_transform = transform, target_transform
@@ -301,7 +301,7 @@ class FastLoader(Preparable, DataLoader[Any]):
             return Choice(None, None, "engine=False")
         if self.batch_sampler is None:
             return Choice(None, None, "batch_size=None: samples come one by one, unbatched")
-        source = source_of(self.dataset, read_leaf)
+        source = source_of(self.dataset, partial(read_leaf, PackedDataset))
         if isinstance(source, str):
             return Choice(None, None, source)
         leaf, sizes = leaf_of(self.dataset), sizes_of(self.sampling)
@@ -399,7 +399,7 @@ class FastLoader(Preparable, DataLoader[Any]):
             next(islice(batches, progress.before, progress.before), None)  # made again: who knows how to pass over?
         if progress.draw_seed < 0:
             progress.draw_seed = batches._base_seed  # noqa: SLF001  what DataLoader drew for its workers
-        source = source_of(self.dataset, read_leaf)
+        source = source_of(self.dataset, partial(read_leaf, PackedDataset))
         keyed: Keyed = NumberSource() if isinstance(source, str) else source
         guard = None
         if self.on_error != "raise":

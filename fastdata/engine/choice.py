@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fastdata.dataset import PackedDataset
 from fastdata.engine.bucket_sizes import resized
 from fastdata.engine.source import FileSource, StoreSource
 from fastdata.transforms.compile import compile_transform
@@ -70,8 +69,8 @@ def plain_image_folder(dataset: object) -> str | None:
     return None
 
 
-def read_leaf(dataset: Any) -> Source | str:  # noqa: ANN401
-    """Return the source of a pack or an ImageFolder, of exactly these types, or why there is none."""
-    if type(dataset) is PackedDataset:
+def read_leaf(packed: type[Any], dataset: Any) -> Source | str:  # noqa: ANN401
+    """Return the source of a pack (the type ``packed``) or an ImageFolder, exactly these, or why there is none."""
+    if type(dataset) is packed:
         return StoreSource(dataset.store)
     return plain_image_folder(dataset) or FileSource(getattr(dataset, "samples"))  # noqa: B009

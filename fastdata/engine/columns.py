@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
-from fastdata.dataset import PackedDataset
+from fastdata.stores.store import Store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,8 +30,9 @@ def column(dataset: Any, name: str) -> NDArray[Any] | None:  # noqa: ANN401
         parts = [column(part, name) for part in dataset.datasets]
         known = [part for part in parts if part is not None]
         return np.concatenate(known) if len(known) == len(parts) else None
-    if type(dataset) is PackedDataset:
-        return _of_index(dataset.store.index, name)
+    store = getattr(dataset, "store", None)
+    if isinstance(store, Store) and len(store) == len(dataset):  # a PackedDataset
+        return _of_index(store.index, name)
     targets = getattr(dataset, "targets", None) if name == "label" else None
     if targets is None or len(targets) != len(dataset):
         return None

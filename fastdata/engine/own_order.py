@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import BatchSampler, IterableDataset
 
-from fastdata.dataset import rank_and_world
 from fastdata.engine.asked_order import buckets_of, sequence_of
 from fastdata.engine.bucket_sizes import with_size
 from fastdata.engine.sampler import BucketBatches, EpochSampler
@@ -40,18 +39,19 @@ class Asked:
     sampling: Sampling | None
 
 
-def own_sampler(dataset: Any, asked: Asked) -> EpochSampler | None:  # noqa: ANN401
+def own_sampler(dataset: Any, asked: Asked, place: tuple[int, int]) -> EpochSampler | None:  # noqa: ANN401
     """Return the loader's own sampler, or None where DataLoader or the user has the order; raise OptionError.
 
-    A path shards itself by rank, and so does ``sampling``, whatever the data set; else ranks are the user's to tell.
+    place: (rank, world size) of this process. A path shards itself by rank, and so does ``sampling``, whatever the data
+    set; else ranks are the user's to tell.
     """
     if asked.sampling is not None:
-        return _sampled(dataset, asked, asked.sampling)
+        return _sampled(dataset, asked, place)
     if asked.sampler is not None or asked.batch_sampler is not None or isinstance(dataset, IterableDataset):
         return None
     if not asked.packed and asked.seed is None:
         return None
-    rank, world = rank_and_world() if asked.packed else (0, 1)
+    rank, world = place if asked.packed else (0, 1)
     return EpochSampler(
         dataset,
         shuffle=bool(asked.shuffle),
@@ -71,7 +71,8 @@ def batches_of(sampler: Any, batch_sampler: Any) -> Any:  # noqa: ANN401
     return batch_sampler
 
 
-def _sampled(dataset: Any, asked: Asked, sampling: Any) -> EpochSampler:  # noqa: ANN401
+def _sampled(dataset: Any, asked: Asked, place: tuple[int, int]) -> EpochSampler:  # noqa: ANN401
+    sampling: Any = asked.sampling
     if not isinstance(sampling, (Balanced, Buckets, Mixture, Weighted, Windowed)):
         msg = f"sampling={sampling!r}: expected a Balanced, Buckets, Mixture, Weighted or Windowed of fastdata's"
         raise OptionError(msg)
@@ -89,7 +90,7 @@ def _sampled(dataset: Any, asked: Asked, sampling: Any) -> EpochSampler:  # noqa
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         msg = f"sampling={sampling!r} chooses samples of a map-style data set; this is a {type(dataset).__name__}"
         raise OptionError(msg)
-    rank, world = rank_and_world()
+    rank, world = place
     shuffle, uneven = True, asked.uneven or "pad"
     if isinstance(sampling, Buckets):
         if asked.batch_size is None:
