@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from PIL import Image
 
 from fastdata.transforms import Plan, compile_transform, plan_geometry
+from fastdata.transforms.picture import Picture, Room
+from fastdata.transforms.pixel_ops import apply
 
 if TYPE_CHECKING:
     from fastdata.types import Geometry
@@ -89,3 +92,33 @@ def _make_picture():
 @pytest.fixture(scope="session", name="render")
 def _render():
     return render
+
+
+@pytest.fixture(scope="session")
+def smirnov():
+    """Two samples have one distribution if this is below 2.3: it is above with a probability of 5e-5 (Smirnov 1948)."""
+
+    def distance(a, b):
+        """Return the largest distance of two empirical distribution functions, over sqrt(1 / n + 1 / m)."""
+        a, b = np.sort(a), np.sort(b)
+        both = np.concatenate((a, b))
+        gap = np.abs(np.searchsorted(a, both, "right") / len(a) - np.searchsorted(b, both, "right") / len(b)).max()
+        return gap / math.sqrt(1 / len(a) + 1 / len(b))
+
+    return distance
+
+
+@pytest.fixture(scope="session")
+def changed_by():
+    """What pixel steps make of a picture, given their draws: uint8 (H, W, C)."""
+
+    def run(steps, picture, u):
+        planes = np.ascontiguousarray(np.asarray(picture).transpose(2, 0, 1))
+        work = Picture(planes, Room(*planes.shape[1:]))
+        at = 0
+        for step in steps:
+            apply(step, work, u[at : at + step.draws])
+            at += step.draws
+        return work.settle().transpose(1, 2, 0).copy()
+
+    return run

@@ -21,14 +21,6 @@ COUNT = 20_000
 LIMIT = 2.3
 
 
-def smirnov(a, b):
-    """Return the largest distance of two empirical distribution functions, over sqrt(1 / n + 1 / m)."""
-    a, b = np.sort(a), np.sort(b)
-    both = np.concatenate((a, b))
-    distance = np.abs(np.searchsorted(a, both, "right") / len(a) - np.searchsorted(b, both, "right") / len(b)).max()
-    return distance / math.sqrt(1 / len(a) + 1 / len(b))
-
-
 def ours(transform, width, height):
     plan = compile_transform(transform)
     draws = draw(plan, 11, 0, np.arange(COUNT))
@@ -47,7 +39,7 @@ def ours(transform, width, height):
         (300, 200, (0.9, 1.4), (0.5, 1.2), 4000),
     ],
 )
-def test_random_areas(width, height, scale, ratio, count):
+def test_random_areas(width, height, scale, ratio, count, smirnov):
     picture = Image.new("RGB", (width, height))
     torch.manual_seed(0)
     step = v1.RandomResizedCrop(224, scale=scale, ratio=ratio)
@@ -68,7 +60,7 @@ def test_random_areas(width, height, scale, ratio, count):
     assert smirnov(window[:, 0] + our_w / 2, left + w / 2) < LIMIT
 
 
-def test_random_crops():
+def test_random_crops(smirnov):
     step = v1.RandomCrop((100, 130))
     picture = Image.new("RGB", (200, 180))
     torch.manual_seed(0)
@@ -104,7 +96,7 @@ def pixel_draws(transform):
     return plan, draw(plan, 11, 0, np.arange(COUNT)).tolist()
 
 
-def test_jitter_factors_and_their_order():
+def test_jitter_factors_and_their_order(smirnov):
     jitter = v1.ColorJitter(0.4, (0.2, 0.9), 0.6, 0.1)
     plan, rows = pixel_draws(jitter)
     found = [adjustments(plan.pixels[0], row) for row in rows]
@@ -126,7 +118,7 @@ def test_jitter_factors_and_their_order():
     ("scale", "ratio", "size"),
     [((0.02, 0.33), (0.3, 3.3), (224, 224)), ((0.5, 1.0), (0.2, 5.0), (40, 90)), ((0.1, 0.2), (1.0, 1.0), (9, 7))],
 )
-def test_erased_areas(scale, ratio, size):
+def test_erased_areas(scale, ratio, size, smirnov):
     plan, rows = pixel_draws([v1.ToTensor(), v1.RandomErasing(1.0, scale, ratio)])
     step = plan.finish[0].steps[0]
     found = np.array([erased_area(step, row[1:], *size) or (0, 0, *size) for row in rows[:8000]])
@@ -146,3 +138,12 @@ def test_how_often_a_step_is_taken(p):
     taken = np.array([[row[at] < step.p for at, step in zip((0, 1, 2), plan.pixels, strict=True)] for row in rows])
     assert (np.abs(taken.mean(axis=0) - p) <= 4 * math.sqrt(p * (1 - p) / COUNT)).all()
     assert plan.draws == 4
+
+
+def test_sigmas_of_blur(smirnov):
+    blur = v1.GaussianBlur(5, (0.1, 2.0))
+    plan, rows = pixel_draws(blur)
+    (step,) = plan.pixels
+    found = np.array([step.sigma[0] + row[0] * (step.sigma[1] - step.sigma[0]) for row in rows])
+    torch.manual_seed(0)
+    assert smirnov(found, np.array([blur.get_params(0.1, 2.0) for _ in range(COUNT)])) < LIMIT

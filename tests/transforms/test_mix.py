@@ -17,15 +17,8 @@ COUNT = 20_000
 LIMIT = 2.3  # as in test_distribution.py
 
 
-def smirnov(a, b):
-    a, b = np.sort(a), np.sort(b)
-    both = np.concatenate((a, b))
-    distance = np.abs(np.searchsorted(a, both, "right") / len(a) - np.searchsorted(b, both, "right") / len(b)).max()
-    return distance / math.sqrt(1 / len(a) + 1 / len(b))
-
-
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 0.4, 0.5, 1.0, 2.0, 8.0])
-def test_lambda_is_beta(alpha):
+def test_lambda_is_beta(alpha, smirnov):
     u = np.random.default_rng(3).random((COUNT, 3)).tolist()
     found = np.array([symmetric_beta(alpha, *row) for row in u])
     torch.manual_seed(0)
@@ -40,7 +33,7 @@ def test_lambda_is_a_share_whatever_is_drawn(alpha, u):
     assert 0.0 <= symmetric_beta(alpha, *u) <= 1.0
 
 
-def test_a_batch_is_drawn_as_torchvision_draws_it():
+def test_a_batch_is_drawn_as_torchvision_draws_it(smirnov):
     mix = read_mix(v2.RandomChoice([v2.CutMix(alpha=0.7), v2.MixUp(alpha=0.3)], p=[1, 3]))
     count = 6000
     found = [draw_mixture(mix, (5, 2), batch, (60, 40)) for batch in range(count)]
