@@ -76,7 +76,7 @@ def writing(dst: str | os.PathLike[str]) -> Iterator[None]:
             raise
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         what = "the disk is full" if full else (error.strerror or str(error))
-        hint = "; nothing was left under that name: free some space, or pack to another disk" if full else ""
+        hint = "; what lay there before is as it was: free some space, or pack to another disk" if full else ""
         msg = f"cannot write {os.fspath(dst)}: {what}{hint}"
         raise PackError(msg) from error
 

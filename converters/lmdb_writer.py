@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ from fastdata.stores.lmdb_store import FORMAT_VERSION, IMAGES, KEY_DIGITS, META,
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from fastdata.converters.writers import WriterOptions
     from fastdata.stores.index import Index
@@ -219,10 +222,27 @@ class _Failing:
         """Abort on any error; raise PackError for LMDB's and the system's."""
         if error is None:
             return
-        self._writer.abort()
         dst = self._writer._partial.dst  # noqa: SLF001  one file, one reason
+        full = isinstance(error, lmdb.Error) and _is_full(error, dst)
+        self._writer.abort()
+        if full:
+            with writing(dst):
+                raise OSError(errno.ENOSPC, str(error)) from error
         if isinstance(error, lmdb.Error):
             msg = f"cannot write {dst}: {error}"
             raise PackError(msg) from error
         with writing(dst):
             raise error
+
+
+def _is_full(error: lmdb.Error, dst: Path) -> bool:
+    """Whether the disk being full is what LMDB means: a write that was cut short is an input/output error to it."""
+    text = str(error)
+    if os.strerror(errno.ENOSPC) in text or os.strerror(errno.EDQUOT) in text:
+        return True
+    if os.strerror(errno.EIO) not in text:
+        return False
+    try:
+        return shutil.disk_usage(dst.parent).free < _BATCH
+    except OSError:
+        return False

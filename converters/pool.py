@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["WorkerDiedError", "WorkerPool", "serve"]
 
 _PRELOAD = "fastdata.converters.work"  # imported before the first task, while the parent still opens source and writer
+_UP = "up"  # what a child says when it is ready for its first task
 _PATIENCE_S = 5.0  # for a worker that was told to end, before it is killed
+_START_S = 120.0  # for a worker's first sign of life: its imports may come from a slow disk
 _MOST_DEATHS = 100  # of workers in a run: more is no file's fault, but the machine's
 
 
@@ -94,11 +96,13 @@ class WorkerPool(Executor):
                 thread.join()
 
     def _feed(self, child: Child) -> None:
+        up = False
         while (task := self._tasks.get()) is not None:
             future, fn, args, kwargs = task
             if not future.set_running_or_notify_cancel():
                 continue
             try:
+                up = up or _is_up(child, self._timeout)
                 good, value = _ask(child, (fn, args, kwargs), self._timeout)
             except (EOFError, OSError, pickle.UnpicklingError) as error:
                 slow = isinstance(error, TimeoutError)
@@ -110,7 +114,7 @@ class WorkerPool(Executor):
                     future.set_exception(died)
                     self._drain(died)
                     break
-                child = another
+                child, up = another, False
                 future.set_exception(died)
                 continue
             except Exception as error:  # noqa: BLE001  what cannot be pickled is the caller's to see
@@ -168,6 +172,13 @@ def _ask(child: Child, request: object, timeout: float | None) -> tuple[bool, An
     return pickle.load(child.answers)  # type: ignore[no-any-return]  # noqa: S301  our own child's answer
 
 
+def _is_up(child: Child, timeout: float | None) -> bool:
+    """Wait for the child's first sign of life, which does not count as work; raise as ``_ask`` does."""
+    if timeout is not None and not _has_answer(child, max(timeout, _START_S)):
+        raise TimeoutError
+    return pickle.load(child.answers) == _UP  # type: ignore[no-any-return]  # noqa: S301  our own child's answer
+
+
 def _has_answer(child: Child, timeout: float) -> bool:
     with selectors.DefaultSelector() as selector:  # not select(): descriptors may be beyond 1024
         selector.register(child.answers, selectors.EVENT_READ)
@@ -198,6 +209,9 @@ def serve() -> None:
 
 def _answer(requests: IO[bytes], answers: IO[bytes]) -> None:
     importlib.import_module(_PRELOAD)
+    with contextlib.suppress(OSError):  # the parent is gone: the first request says so, too
+        answers.write(pickle.dumps(_UP))
+        answers.flush()
     warnings.simplefilter("ignore")  # of Pillow, about files that decode all the same; those that do not are reported
     while True:
         try:

@@ -64,6 +64,9 @@ def _attempt(row: Row, options: PackOptions, quick: QuickResizer) -> Packed | Sk
     try:
         return _pack(row, options, quick)
     # Decoders raise what they like over broken files (struct.error, SyntaxError, IndexError, ...): one rule for all.
+    except MemoryError:
+        reason = "MemoryError: not enough memory for this picture; fewer workers (--workers) leave more to each"
+        return Skipped(row.values[0].path if row.values else "", row.key, reason)
     except Exception as error:  # noqa: BLE001
         text = " ".join(str(error).split()) or "no reason given"
         path = row.values[0].path if row.values else ""

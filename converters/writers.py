@@ -13,7 +13,7 @@ from fastdata.registry import Row, load
 if TYPE_CHECKING:
     from fastdata.types import Writer
 
-__all__ = ["WRITERS", "WriterOptions", "is_finished", "open_writer"]
+__all__ = ["WRITERS", "WriterOptions", "is_finished", "is_half", "open_writer"]
 
 #: Endings to writers: each is called with (dst, options).
 WRITERS: dict[str, Row] = {
@@ -66,11 +66,20 @@ def is_finished(dst: str | os.PathLike[str]) -> bool:
     path = os.fspath(dst)
     if not path.lower().endswith(".tar"):
         return os.path.lexists(path)
+    if is_half(dst):
+        return False
     from fastdata.stores.tar_names import shard_pattern  # noqa: PLC0415  tars only
     from fastdata.stores.tar_store import index_path_of  # noqa: PLC0415
 
-    index, pattern = index_path_of(path), shard_pattern(path)
-    if os.path.lexists(partial_path(index)):
+    pattern = shard_pattern(path)
+    return os.path.lexists(index_path_of(path)) or os.path.lexists(pattern.name(0) if pattern else path)
+
+
+def is_half(dst: str | os.PathLike[str]) -> bool:
+    """Whether a run was stopped while the files of a set of tars got their names; one file is never half there."""
+    path = os.fspath(dst)
+    if not path.lower().endswith(".tar"):
         return False
-    first = pattern.name(0) if pattern else path
-    return os.path.lexists(index) or os.path.lexists(first)
+    from fastdata.stores.tar_store import index_path_of  # noqa: PLC0415  tars only
+
+    return os.path.lexists(partial_path(index_path_of(path)))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "main"]
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130  # 130: 128 + SIGINT, as shells have it
+OK, FAILED, USAGE = 0, 1, 2
+INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT, + SIGTERM, as shells have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,16 @@ COMMANDS: dict[str, Command] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 terminated."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run(words)
     except SystemExit as stop:  # argparse ends so, after --help (0) and wrong usage (2)
         return stop.code if isinstance(stop.code, int) else USAGE
-    except KeyboardInterrupt:
-        print("fastdata: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as stop:
+        terminated = type(stop).__name__ == "TerminatedError"  # cli/stopping.py's, which few commands import
+        print(f"fastdata: {'terminated' if terminated else 'interrupted'}", file=sys.stderr)
+        return TERMINATED if terminated else INTERRUPTED
     except BrokenPipeError:  # the reader of our output has left, as head does: nobody to tell
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  for the interpreter's last flush
         return FAILED

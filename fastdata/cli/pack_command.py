@@ -95,6 +95,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Pack, show progress on stderr, print the summary on stdout."""
     from fastdata.cli.pack_progress import progress_bar
+    from fastdata.cli.stopping import stoppable
     from fastdata.converters.packing import pack
 
     names = (
@@ -110,25 +111,22 @@ def run(args: argparse.Namespace) -> int:
         options["worker_timeout"] = args.worker_timeout or None
     if args.append or args.field is not None:
         return _append(args, options)
-    try:
-        with progress_bar(quiet=args.quiet) as progress:
-            report = pack(args.src, args.dst, manifest=args.manifest, progress=progress, **options)
-    except KeyboardInterrupt:
-        if args.resume:
-            print("fastdata: finished work is kept; the same command goes on with it", file=sys.stderr)
-        raise
+    with stoppable(args.dst, resume=args.resume), progress_bar(quiet=args.quiet) as progress:
+        report = pack(args.src, args.dst, manifest=args.manifest, progress=progress, **options)
     _print(report, as_json=args.json)
     return 0
 
 
 def _append(args: argparse.Namespace, options: dict[str, Any]) -> int:
+    from fastdata.cli.stopping import stoppable
     from fastdata.converters.appending import append
     from fastdata.errors import OptionError
 
     if not args.append or args.overwrite or args.resume:
         msg = "--field needs --append, which goes with neither --overwrite nor --resume"
         raise OptionError(msg)
-    report = append(args.dst, args.src, field=args.field, manifest=args.manifest, **options)
+    with stoppable(args.dst, resume=False):
+        report = append(args.dst, args.src, field=args.field, manifest=args.manifest, **options)
     for line in report.lines():
         print(line.encode(errors="backslashreplace").decode())
     return 0

@@ -155,13 +155,19 @@ def test_a_manifest_over_a_folder(tree, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["lmdb", "h5", "tar"])
-def test_ctrl_c_leaves_nothing(many, tmp_path, ending):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_nothing(many, tmp_path, ending, how):
     child = start("pack", many, tmp_path / f"out.{ending}", "--resize", "64", "--workers", "2")
     until_partial(tmp_path, f"out.{ending}")
-    os.killpg(child.pid, signal.SIGINT)
+    if how == signal.SIGINT:
+        os.killpg(child.pid, how)
+    else:
+        child.send_signal(how)
     _, err = child.communicate(timeout=30)
-    assert child.returncode == 130
-    assert err == "fastdata: interrupted\n"
+    assert child.returncode == 128 + how
+    first, last = err.splitlines()
+    assert first.startswith(f"fastdata: {tmp_path}/out.{ending} is as it was before; the same command begins anew")
+    assert last == f"fastdata: {'interrupted' if how == signal.SIGINT else 'terminated'}"
     assert [p.name for p in tmp_path.iterdir()] == ["many"]
 
 

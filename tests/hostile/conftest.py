@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,6 @@ from fastdata.types import Field, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 _LIMIT_MB = 300  # beyond what the interpreter and the libraries take; also what the README says
 #: Opens, reads, verifies and packs each path in a process that may not take more.
@@ -133,5 +133,26 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
+<<<<<<< HEAD
 def outcomes() -> Callable[..., list[list[str]]]:
     return _outcomes
+=======
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What LD_PRELOAD takes to see, or refuse, what a process writes."""
+    library = tmp_path_factory.mktemp("recorder") / "recorder.so"
+    line = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        library,
+        Path(__file__).with_name("recorder.c"),
+        "-ldl",
+    ]
+    subprocess.run(line, check=True)
+    return library
+>>>>>>> a87fd15 (A full disk is named by LMDB, too; what a stopped packing leaves is said, SIGTERM counts as a stop; a worker's start is no work)

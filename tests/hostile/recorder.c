@@ -2,7 +2,9 @@
 
    RECORD_UNDER: the folder. RECORD_TO: the file that the records are appended to. A record is a line "op first second
    offset length", the lengths of two texts and of the data, and then these. Ops: c create, t truncate, w write, s sync,
-   r rename, e exchange, l link, u unlink, m mkdir, d rmdir, M mark, x what the model of the test does not know. */
+   r rename, e exchange, l link, u unlink, m mkdir, d rmdir, M mark, x what the model of the test does not know.
+   record_mark(name) makes a mark; record_room(bytes) says how many bytes more can be written until the disk is full
+   (nothing that is removed gives room; -1: any number). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,6 +21,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+static long long room = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int folder_of(int dir, char *path) {
@@ -90,6 +93,8 @@ void record_mark(const char *name) {
   errno = kept;
 }
 
+void record_room(long long bytes) { room = bytes; }
+
 static int open_and_note(int dir, const char *name, int flags, mode_t mode) {
   char path[PATH_MAX];
   BEGIN path_at(dir, name, path);
@@ -117,9 +122,16 @@ int creat(const char *name, mode_t mode) { return open_and_note(AT_FDCWD, name, 
 /* offset -1: at the file's own position. */
 static ssize_t write_and_note(int fd, const struct iovec *pieces, int count, off_t offset) {
   char path[PATH_MAX];
-  BEGIN ssize_t done = offset < 0 ? syscall(SYS_writev, fd, pieces, count)
+  long long total = 0;
+  BEGIN path_of(fd, path);
+  for (int i = 0; i < count; i++) total += (long long)pieces[i].iov_len;
+  if (path[0] && room >= 0 && total > room) {
+    errno = ENOSPC;
+    END(-1)
+  }
+  if (path[0] && room >= 0) room -= total;
+  ssize_t done = offset < 0 ? syscall(SYS_writev, fd, pieces, count)
                                   : syscall(SYS_pwritev, fd, pieces, count, (long)offset, 0L);
-  path_of(fd, path);
   if (done > 0 && path[0]) {
     off_t at = offset < 0 ? (off_t)syscall(SYS_lseek, fd, 0, SEEK_CUR) - done : offset;
     ssize_t left = done;

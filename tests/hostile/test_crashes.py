@@ -105,9 +105,9 @@ def test_killed_at_random_moments(tmp_path, kind):  # C041 C047 C065 C073 C113
 
 @pytest.mark.patient
 @pytest.mark.parametrize("kind", NAMES)
-@pytest.mark.parametrize("first", range(20, 200, 20))
+@pytest.mark.parametrize("first", range(20, 200, 10))
 def test_killed_two_hundred_times(tmp_path, kind, first):
-    killed(tmp_path, kind, range(first, first + 20))
+    killed(tmp_path, kind, range(first, first + 10))
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -242,14 +242,26 @@ def test_sources_that_vanish_or_change_while_they_are_packed(tree, tmp_path):
 
 
 _BAD_FILES = """
-import os, signal, time
+import ctypes, os, resource, signal, time
 import fastdata.converters.work as work
 real = work.load_pixels
 def load(data, policy):
-    if bytes(data).endswith(b"KILL"):
+    word = bytes(data)[-4:]
+    if word == b"KILL":  # as the kernel does where memory ends
         os.kill(os.getpid(), signal.SIGKILL)
-    if bytes(data).endswith(b"HANG"):
+    if word == b"ABRT":
+        os.abort()
+    if word == b"SEGV":
+        ctypes.string_at(0)
+    if word == b"HANG":
         time.sleep(1e6)
+    if word == b"MANY":
+        most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, most[1]))
+        try:
+            bytearray(8 << 30)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, most)
     return real(data, policy)
 work.load_pixels = load
 """
@@ -258,25 +270,32 @@ work.load_pixels = load
 def test_files_that_kill_or_hang_their_decoder_cost_themselves(tree, tmp_path):  # C044 C109's kind
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(_BAD_FILES)  # in every worker, whoever starts it
-    for name, word in (("ant/007", b"KILL"), ("bee/022", b"HANG")):  # the last one: nor does the tail of a pack hang
+    bad = {"ant/007": b"KILL", "ant/009": b"ABRT", "bee/008": b"SEGV", "bee/010": b"MANY"}
+    bad["bee/022"] = b"HANG"  # the last one: nor does the tail of a pack hang
+    for name, word in bad.items():
         with (tree / f"{name}.png").open("ab") as file:
             file.write(word)
+    before = {path: path.read_bytes() for path in tree.rglob("*.png")}
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     dst = tmp_path / "out" / "out.lmdb"
     line = [sys.executable, "-m", "fastdata.cli.main", "pack", str(tree), str(dst), "--workers", "2"]
-    line += ["--worker-timeout", "2"]
-    some = [*line, "--limit", "8"]
+    line += ["--worker-timeout", "5"]
+    some = [*line, "--limit", "4"]
     done = subprocess.run(some, capture_output=True, text=True, check=False, timeout=100, env=env)
     assert done.returncode == 1
-    assert "1 of 8 images cannot be packed" in done.stderr
+    assert "1 of 4 images cannot be packed" in done.stderr
     assert [p.name for p in dst.parent.iterdir()] == ["out.lmdb.report.jsonl"]
     done = subprocess.run(
-        [*line, "--max-errors", "10%"], capture_output=True, text=True, check=False, timeout=100, env=env
+        [*line, "--max-errors", "30%"], capture_output=True, text=True, check=False, timeout=110, env=env
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (
-        "007.png: WorkerDiedError: a worker process ended in the middle of its work (killed by SIGKILL)" in done.stdout
-    )
+    assert done.returncode == 0, done.stderr
+    for name, signal_name in (("007", "SIGKILL"), ("009", "SIGABRT"), ("008", "SIGSEGV")):
+        text = (
+            f"{name}.png: WorkerDiedError: a worker process ended in the middle of its work (killed by {signal_name})"
+        )
+        assert text in done.stdout
+    assert "010.png: MemoryError: not enough memory for this picture; fewer workers" in done.stdout
     assert "022.png: WorkerDiedError" in done.stdout
-    assert "no answer for 2 s" in done.stdout
-    assert is_whole(dst, 22)
+    assert "no answer for 5 s" in done.stdout
+    assert is_whole(dst, 19)
+    assert {path: path.read_bytes() for path in tree.rglob("*.png")} == before

@@ -57,14 +57,6 @@ def power():
     return module
 
 
-@pytest.fixture(scope="module")
-def recorder(tmp_path_factory):
-    library = tmp_path_factory.mktemp("recorder") / "recorder.so"
-    line = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", library, HERE / "recorder.c", "-ldl"]
-    subprocess.run(line, check=True)
-    return library
-
-
 def fill(folder: Path, count: int, *, seed: int, first: int = 0) -> Path:
     """Pictures of one size in bytes, so that parts of two packs fit each other as well as can be."""
     rng = np.random.default_rng(seed)
