@@ -133,10 +133,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-<<<<<<< HEAD
 def outcomes() -> Callable[..., list[list[str]]]:
     return _outcomes
-=======
+
+
+@pytest.fixture(scope="session")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What LD_PRELOAD takes to see, or refuse, what a process writes."""
     library = tmp_path_factory.mktemp("recorder") / "recorder.so"
@@ -155,4 +156,3 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run(line, check=True)
     return library
->>>>>>> a87fd15 (A full disk is named by LMDB, too; what a stopped packing leaves is said, SIGTERM counts as a stop; a worker's start is no work)
