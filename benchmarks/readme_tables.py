@@ -75,7 +75,16 @@ def _numbers() -> str:
         f"`fastdata bench load` on the same pack: {best['fastdata']:.2f} x torchvision, webdataset "
         f"{best['webdataset']:.2f} x. `fastdata pack --resize 256` (`benchmarks/pack.py`): two workers give "
         f"{pack['workers_2_over_workers_1']:.2f} x one worker and "
-        f"{pack['workers_2_over_pillow_loop']:.2f} x a plain Pillow loop in one process.\n"
+        f"{pack['workers_2_over_pillow_loop']:.2f} x a plain Pillow loop in one process.\n\n"
+    )
+    camera = _read("pack_camera")
+    levels = camera["grey_levels_of_fast_from_exact"]
+    text += (
+        f"Camera photographs of {camera['megapixels']:.0f} MP on average, one worker: exact "
+        f"{camera['workers_1_over_pillow_loop']:.2f} x that loop, `--fidelity fast` "
+        f"{camera['fast_1_over_pillow_loop']:.2f} x, and {camera['fast_1_over_pillow_draft_loop']:.2f} x one that "
+        f"calls `draft` ({camera['pillow_draft_loop_over_pillow_loop']:.2f} x). Fast pixels differ from exact ones by "
+        f"{levels['mean']:.2f} grey levels on average, {levels['percentile_99_9']:.0f} at the 99.9th percentile.\n"
     )
     return text
 
