@@ -17,9 +17,10 @@ import numpy as np
 from fastdata.decoding.jpeg_adapter import AdaptedDecoder
 from fastdata.decoding.jpeg_markers import read_jpeg_header
 from fastdata.decoding.pillow_decoder import make_decoder as make_reference
+from fastdata.decoding.resample import resample_into
 from fastdata.decoding.restart_markers import blocks_near, columns_of
 from fastdata.errors import DecodeError, ImageTooLargeError, OptionError, TruncatedImageError, UnsupportedImageError
-from fastdata.types import TORCHVISION_PIXELS, Encoded
+from fastdata.types import CODEC_IDS, TORCHVISION_PIXELS, Encoded
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -191,8 +192,11 @@ class NativeBatchDecoder:
         if self._closed:
             msg = "this decoder is closed"
             raise OptionError(msg)
-        if not len(encoded):
-            return []
+        return self._run(encoded, geometry, out, levels) if len(encoded) else []
+
+    def _run(
+        self, encoded: Encoded, geometry: Geometry, out: NDArray[Any], levels: Levels | None
+    ) -> list[tuple[int, int, str]]:
         made: list[tuple[int, int, str]] = self._pool.decode_batch(
             encoded.address, encoded.length, encoded.codec, encoded.width, encoded.height,
             geometry.box, geometry.window, geometry.size, geometry.rect, geometry.hflip, geometry.vflip,
@@ -205,15 +209,42 @@ class NativeBatchDecoder:
     def close(self) -> None:
         """Stop the threads once the batches begun are done; may be called twice."""
         self._closed = True
-        self._pool.close()
         if self._reference is not None:
-            self._reference.close()
+            self._reference.close()  # first: its threads give the core work
+        self._pool.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _resample(
+        self,
+        pixels: NDArray[np.uint8],
+        geometry: Geometry,
+        row: int,
+        out: NDArray[Any],
+        *,
+        levels: Levels | None = None,
+    ) -> None:
+        """Bring a picture that the reference decoded into its place: by the core, as a raw record of a cache or pack.
+
+        So its pixels do not depend on which of these it comes from. Windows that leave the picture are not the core's.
+        """
+        pixels = np.ascontiguousarray(pixels)
+        height, width, _ = pixels.shape
+        record = Encoded(
+            address=np.array([pixels.ctypes.data], np.uint64),
+            length=np.array([pixels.nbytes], np.int64),
+            codec=np.array([CODEC_IDS["raw"]], np.uint8),
+            width=np.array([width], np.int32),
+            height=np.array([height], np.int32),
+            views=(),
+            keep=pixels,
+        )
+        if self._run(record, _geometry_at(geometry, [row]), out[None], levels):
+            resample_into(pixels, geometry, row, out, levels=levels)
 
     def _by_reference(
         self,
@@ -227,7 +258,8 @@ class NativeBatchDecoder:
             if self._reference is None:
                 from fastdata.decoding.threaded_batch import ThreadedBatchDecoder  # noqa: PLC0415  brings Pillow
 
-                self._reference = ThreadedBatchDecoder(make_reference(), max(self._pool.threads, 1))
+                threads = max(self._pool.threads, 1)
+                self._reference = ThreadedBatchDecoder(make_reference(), threads, resample=self._resample)
         if len(positions) == len(encoded):
             return self._reference.decode_batch(encoded, geometry, out, levels=levels)
         some = np.empty((len(positions), *out.shape[1:]), out.dtype)

@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -21,9 +21,25 @@ if TYPE_CHECKING:
 
     from fastdata.types import Decoder, Encoded, Geometry, Levels, Mode
 
-__all__ = ["ThreadedBatchDecoder", "decode_position"]
+__all__ = ["Resample", "ThreadedBatchDecoder"]
 
 _RAW = CODEC_IDS["raw"]
+
+
+class Resample(Protocol):
+    """What brings a decoded picture into its place: resample_into, or what gives the same within a grey level."""
+
+    def __call__(
+        self,
+        pixels: NDArray[np.uint8],
+        geometry: Geometry,
+        row: int,
+        out: NDArray[Any],
+        *,
+        levels: Levels | None = None,
+    ) -> None:
+        """Fill ``out`` (h, w, C) with what ``geometry``'s ``row`` shows of ``pixels`` (H, W, C uint8, whole)."""
+        ...
 
 
 class _Batch:
@@ -60,12 +76,12 @@ class ThreadedBatchDecoder:
     or when the object is dropped.
     """
 
-    def __init__(self, decoder: Decoder, threads: int) -> None:
-        """Take the decoder, which must be usable from many threads; no thread starts yet."""
+    def __init__(self, decoder: Decoder, threads: int, *, resample: Resample = resample_into) -> None:
+        """Take decoder and resampler, which must be usable from many threads; no thread starts yet."""
         if threads < 1:
             msg = f"threads must be 1 or more, not {threads}"
             raise OptionError(msg)
-        self._decoder = decoder
+        self._decoder, self._resample = decoder, resample
         self._count = threads
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[tuple[_Batch, int] | None] = queue.SimpleQueue()
@@ -87,12 +103,13 @@ class ThreadedBatchDecoder:
             return {}
 
         def work(position: int) -> None:
-            decode_position(self._decoder, encoded, geometry, position, out, levels=levels)
+            self._fill(encoded, geometry, position, out, levels)
 
         batch = _Batch(count, work)
-        jobs = self._started()
-        for position in range(count):
-            jobs.put((batch, position))
+        with self._lock:  # held until all are queued: what close() queues comes behind them
+            jobs = self._started()
+            for position in range(count):
+                jobs.put((batch, position))
         batch.done.wait()
         if batch.error is not None:
             raise batch.error
@@ -119,54 +136,46 @@ class ThreadedBatchDecoder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _fill(
+        self, encoded: Encoded, geometry: Geometry, position: int, out: NDArray[Any], levels: Levels | None
+    ) -> None:
+        """Fill ``out[position]`` of a batch; raise a DecodeError, whatever went wrong with the image."""
+        channels = out.shape[3]
+        mode: Mode = "L" if channels == 1 else "RGB"
+        try:
+            if encoded.codec[position] == _RAW:
+                pixels = _raw_pixels(encoded, position, channels)
+            else:
+                pixels = self._decoder(encoded.views[position], mode)
+            self._resample(pixels, geometry, position, out[position], levels=levels)
+        except (DecodeError, OptionError):
+            raise
+        except Exception as error:  # one bad image must take neither the thread nor the batch with it
+            msg = f"{type(error).__name__}: {error}"
+            raise DecodeError(msg) from error
+
     def _started(self) -> queue.SimpleQueue[tuple[_Batch, int] | None]:
         # A forked child has this object but not its threads, and a queue whose lock another thread may have held. The
         # lock of this object is held for microseconds only; a child made in that moment is the caller's own race.
-        with self._lock:
-            if self._closed:
-                msg = "this decoder is closed"
-                raise OptionError(msg)
-            if self._process != os.getpid():
-                self._process = os.getpid()
-                self._jobs = queue.SimpleQueue()
-                self._threads = [
-                    threading.Thread(target=_serve, args=(self._jobs,), name=f"fastdata-decode-{number}", daemon=True)
-                    for number in range(self._count)
-                ]
-                for thread in self._threads:
-                    thread.start()
-                weakref.finalize(self, _dismiss, self._jobs, self._count).atexit = False
-            return self._jobs
+        if self._closed:
+            msg = "this decoder is closed"
+            raise OptionError(msg)
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._jobs = queue.SimpleQueue()
+            self._threads = [
+                threading.Thread(target=_serve, args=(self._jobs,), name=f"fastdata-decode-{number}", daemon=True)
+                for number in range(self._count)
+            ]
+            for thread in self._threads:
+                thread.start()
+            weakref.finalize(self, _dismiss, self._jobs, self._count).atexit = False
+        return self._jobs
 
 
 def _dismiss(jobs: queue.SimpleQueue[tuple[_Batch, int] | None], count: int) -> None:
     for _ in range(count):
         jobs.put(None)
-
-
-def decode_position(
-    decoder: Decoder,
-    encoded: Encoded,
-    geometry: Geometry,
-    position: int,
-    out: NDArray[Any],
-    *,
-    levels: Levels | None = None,
-) -> None:
-    """Fill ``out[position]`` of a batch; raise a DecodeError, whatever went wrong with the image."""
-    channels = out.shape[3]
-    mode: Mode = "L" if channels == 1 else "RGB"
-    try:
-        if encoded.codec[position] == _RAW:
-            pixels = _raw_pixels(encoded, position, channels)
-        else:
-            pixels = decoder(encoded.views[position], mode)
-        resample_into(pixels, geometry, position, out[position], levels=levels)
-    except (DecodeError, OptionError):
-        raise
-    except Exception as error:  # one bad image must take neither the thread nor the batch with it
-        msg = f"{type(error).__name__}: {error}"
-        raise DecodeError(msg) from error
 
 
 def _serve(jobs: queue.SimpleQueue[tuple[_Batch, int] | None]) -> None:

@@ -112,24 +112,24 @@ class LoaderCache:
         self._arena = None
 
 
-def _whole_decoder(backend: str, mode: Mode) -> Callable[[memoryview, int], NDArray[np.uint8] | None] | None:
+def _whole_decoder(backend: str, mode: Mode) -> Callable[[memoryview, int], NDArray[np.uint8] | None]:
     """Return what makes the very pixels of which the loader's batch decoder resamples a crop.
 
-    The core resamples what it decoded itself, and leaves to the reference what that decoded: so only the core's own
-    pictures are kept as pixels where the core is in use, or their crops would differ by a grey level.
+    The core decodes no further into a JPEG than a crop needs, and does not look at what lies behind; so where it is in
+    use, JPEGs that are odd or damaged stay encoded. All else comes from the reference and is resampled by the core.
     """
     if backend != "native":
         whole = decoder(backend)
         return lambda view, _: whole(view, mode)
-    if mode != "RGB":
-        return None
     from fastdata.decoding.native_decoder import decode_by_core  # noqa: PLC0415  brings Pillow
+
+    reference = decoder("pillow")
 
     def by_core(view: memoryview, codec: int) -> NDArray[np.uint8] | None:
         if codec != _JPEG:
-            return None
+            return reference(view, mode)
         header = probe(view)
-        return decode_by_core(view, header) if is_usual_jpeg(view, header) else None
+        return decode_by_core(view, header) if mode == "RGB" and is_usual_jpeg(view, header) else None
 
     return by_core
 

@@ -14,6 +14,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 from fastdata.errors import OptionError, SampleError
-from fastdata.loader import FastLoader
+from fastdata.loader import FastLoader, _read_leaf
+from fastdata.types import CODEC_IDS
 
 TRAIN = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.PILToTensor()])
 CACHES = ["decoded", "encoded"]
@@ -120,6 +122,19 @@ def test_odd_and_damaged_files_take_the_same_road_every_epoch(cache, on_error, t
         assert len(plain.faults) >= 1
         assert set(plain.faults.faults) == set(loader.faults.faults)
     assert loader._cache._hits.hits >= 12
+
+
+def test_all_but_odd_jpegs_are_kept_as_pixels(tmp_path):
+    root = _odd_folder(tmp_path / "odd")
+    loader = FastLoader(
+        ImageFolder(str(root), TRAIN), 5, cache="decoded", cache_bytes=ROOMY, num_workers=2, on_error="skip"
+    )
+    list(loader)
+    source = loader._cache.wrap(_read_leaf(loader.dataset), loader.dataset, "RGB", "auto", 0)
+    names = [Path(path).name for path, _ in loader.dataset.samples]
+    raw = source.fetch(np.arange(len(names))).codec == CODEC_IDS["raw"]
+    encoded = {name for name, pixels in zip(names, raw, strict=True) if not pixels}
+    assert encoded == {"cut.jpg", "nothing.jpg", "cmyk.jpg"}
 
 
 def test_a_damaged_file_raises_every_time(tmp_path):

@@ -7,6 +7,8 @@ import io
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -130,7 +132,48 @@ def test_other_formats_take_the_reference_road_in_the_same_call(kit):
     with NativeBatchDecoder(2) as decoder:
         assert decoder.decode_batch(encoded, geometry, out) == {}
     for row, blob in enumerate(blobs):
-        assert np.abs(out[row].astype(int) - kit.by_pillow(blob, geometry, row)).max() <= 1
+        assert np.array_equal(out[row], kit.by_pillow(blob, geometry, row))
+
+
+def test_pixels_do_not_depend_on_whether_a_picture_is_in_its_file_or_raw(kit):
+    size, pixels, rng = (90, 70), kit.noisy_photo(90, 70), np.random.default_rng(5)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    corners = rng.random((20, 2)) * 30
+    window = np.concatenate((corners, corners + 8 + rng.random((20, 2)) * 30), axis=1)
+    box = np.concatenate((np.floor(window[:, :2]), np.ceil(window[:, 2:])), axis=1).astype(np.int32)
+    rect = np.tile(np.array([-2, 3, 23, 16], np.int32), (20, 1))
+    geometry = kit.crops(box, (23, 21), window=window, rect=rect, hflip=rng.random(20) < 0.5)
+    outs = np.zeros((2, 20, 16, 23, 3), np.uint8)
+    with NativeBatchDecoder(2) as decoder:
+        for out, blob, codec in zip(outs, (stream.getvalue(), pixels.tobytes()), ("png", "raw"), strict=True):
+            assert decoder.decode_batch(kit.pack([blob] * 20, [size] * 20, codec), geometry, out) == {}
+    assert outs[0].any()
+    assert np.array_equal(*outs)
+
+
+def test_close_lets_the_reference_end_first(kit):
+    """Its threads give the core work: a batch that is under way is finished, and no thread is left."""
+    stream = io.BytesIO()
+    Image.fromarray(kit.noisy_photo(300, 200)).save(stream, "PNG")
+    encoded, geometry = (
+        kit.pack([stream.getvalue()] * 40, [(300, 200)] * 40, "png"),
+        kit.crops([(0, 0, 300, 200)] * 40, (32, 24)),
+    )
+    outs = np.zeros((2, 40, 24, 32, 3), np.uint8)
+    decoder, before = NativeBatchDecoder(2), set(os.listdir("/proc/self/task"))
+    assert decoder.decode_batch(encoded, geometry, outs[0]) == {}
+    caller = threading.Thread(target=decoder.decode_batch, args=(encoded, geometry, outs[1]))
+    caller.start()
+    while not outs[1].any():
+        time.sleep(0.001)
+    decoder.close()
+    caller.join()
+    end = time.monotonic() + 10
+    while not set(os.listdir("/proc/self/task")) <= before:  # a thread that was joined is seen for a moment more
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert np.array_equal(*outs)
 
 
 def test_a_window_that_leaves_the_picture_takes_the_reference_road(kit):
