@@ -23,8 +23,9 @@ from PIL import Image
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
+from fastdata.engine.source import FileSource
 from fastdata.errors import OptionError, SampleError
-from fastdata.loader import FastLoader, _read_leaf
+from fastdata.loader import FastLoader
 from fastdata.types import CODEC_IDS
 
 TRAIN = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.PILToTensor()])
@@ -130,7 +131,7 @@ def test_all_but_odd_jpegs_are_kept_as_pixels(tmp_path):
         ImageFolder(str(root), TRAIN), 5, cache="decoded", cache_bytes=ROOMY, num_workers=2, on_error="skip"
     )
     list(loader)
-    source = loader._cache.wrap(_read_leaf(loader.dataset), loader.dataset, "RGB", "auto", 0)
+    source = loader._cache.wrap(FileSource(loader.dataset.samples), loader.dataset, "RGB", "auto", 0)
     names = [Path(path).name for path, _ in loader.dataset.samples]
     raw = source.fetch(np.arange(len(names))).codec == CODEC_IDS["raw"]
     encoded = {name for name, pixels in zip(names, raw, strict=True) if not pixels}
