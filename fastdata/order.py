@@ -140,11 +140,11 @@ def _walk_each(lengths: NDArray[np.int64], keys: NDArray[np.uint64], positions: 
     bits = np.frexp((lengths - 1).astype(np.float64))[1]  # bit_length, exact below 2**53
     half = np.maximum(1, (bits + 1) // 2).astype(np.uint64)
     mask = (_U64(1) << half) - _U64(1)
+    numbers = np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, None]
+    rounds = _mixed(keys + numbers * _U64(_GAMMA))
     limit, x, walking = lengths.astype(np.uint64), positions.astype(np.uint64), np.arange(len(positions))
     while len(walking):
-        key, part = keys[walking], (half[walking], mask[walking])
-        rounds = tuple(_mixed(key + _U64(number * _GAMMA & 0xFFFFFFFFFFFFFFFF)) for number in range(1, _ROUNDS + 1))
-        x[walking] = _feistel(x[walking], *part, rounds)
+        x[walking] = _feistel(x[walking], half[walking], mask[walking], tuple(rounds[:, walking]))
         walking = walking[x[walking] >= limit[walking]]
     return x.astype(np.int64)
 

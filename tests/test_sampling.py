@@ -15,6 +15,7 @@ from torchvision.datasets import ImageFolder
 
 from fastdata import Balanced, Buckets, FastLoader, Mixture, PackedDataset, Weighted, Windowed
 from fastdata.converters import pack
+from fastdata.engine.source import StoreSource
 from fastdata.errors import OptionError
 
 TRAIN = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.PILToTensor()])
@@ -146,6 +147,15 @@ def test_the_buckets_of_threads_are_those_of_processes_in_pixels(image_folder, p
     loader = FastLoader(folder, 4, sampling=Buckets(SIZES, of=of), seed=3)
     for images, _ in loader:
         assert {SIZES[of[i]] for i in loader.last.indices} == {tuple(images.shape[2:])}
+
+
+def test_windows_are_asked_of_the_kernel_in_the_order_of_the_pack(packs, monkeypatch):
+    asked = []
+    monkeypatch.setattr(StoreSource, "will_need", lambda _, indices: asked.append(indices.tolist()))
+    loader = FastLoader(packs["lmdb"], 4, transform=TRAIN, num_workers=0, sampling=Windowed(samples=8, runs=1))
+    order = [i for batch in _seen(loader) for i in batch[0]]
+    assert [sorted(order[at : at + 8]) for at in (0, 8, 16)] == [[*range(8)], [*range(8, 16)], [*range(16, 21)]]
+    assert [i for part in asked for i in part] == list(range(21)) != order  # once, and in sequence
 
 
 # ---------------------------------------------------------------- the same, however it is made

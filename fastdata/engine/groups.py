@@ -42,11 +42,13 @@ class Prepared:
 class Group:
     """The samples of several batches; prepared by whichever thread needs one of them first. Safe for many threads."""
 
-    __slots__ = ("_asked", "_done", "_lock", "_prepared", "indices", "positions")
+    __slots__ = ("_ahead", "_asked", "_done", "_lock", "_prepared", "indices", "positions")
 
-    def __init__(self, indices: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
-        """Borrow sample indices and global positions, int64 (n,)."""
-        self.indices, self.positions = indices, positions
+    def __init__(
+        self, indices: NDArray[np.int64], positions: NDArray[np.int64], ahead: NDArray[np.int64] | None = None
+    ) -> None:
+        """Borrow sample indices and global positions, int64 (n,); ahead: what to ask the kernel for in their place."""
+        self.indices, self.positions, self._ahead = indices, positions, ahead
         self._lock = threading.Lock()
         self._done, self._asked = False, 0
         self._prepared: Prepared | None = None
@@ -59,8 +61,11 @@ class Group:
             return self._prepared
 
     def not_asked(self, stop: int) -> NDArray[np.int64]:
-        """Return the samples before row ``stop`` that no call before this one has returned."""
+        """Return the samples before row ``stop``, or those ahead, that no call before this one has returned."""
         with self._lock:
+            if self._ahead is not None:
+                ahead, self._ahead = self._ahead, self._ahead[:0]
+                return ahead
             start, self._asked = self._asked, max(self._asked, stop)
         return self.indices[start:stop]
 

@@ -14,6 +14,7 @@ from fastdata.engine.groups import Group
 from fastdata.errors import OptionError
 from fastdata.order import Order
 from fastdata.sampling.bucket_order import BucketOrder, BucketSteps
+from fastdata.sampling.windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
@@ -152,7 +153,12 @@ def jobs_of_order(
         end = min(begin + chunk, n)
         indices, positions = order.indices(begin, end), order.positions(begin, end)
         valid = order.valid(begin, end) if order.uneven == "exact" else None
-        group = Group(indices, positions)
+        ahead = None
+        if isinstance(order.sequence, Windows):  # read as it lies in the pack, not as it comes
+            fresh = begin == start
+            since = int(positions[0]) - (0 if fresh else order.world)
+            ahead = order.sequence.ahead(order.seed, order.epoch, since, int(positions[-1]), fresh=fresh)
+        group = Group(indices, positions, ahead)
         for at in range(0, end - begin, batch_size):
             rows = slice(at, at + batch_size)
             yield Job(indices[rows], positions[rows], *key, None if valid is None else valid[rows], group, at)

@@ -46,12 +46,22 @@ class Windows:
         """Return the number of positions."""
         return int(self._bounds[-1])
 
+    def ahead(self, seed: int, epoch: int, since: int, last: int, *, fresh: bool) -> NDArray[np.int64]:
+        """Return which samples to read when the positions up to ``last`` are due: each window a window ahead, in order.
+
+        since: the last position up to which this was asked, or the first one due where it was not (fresh).
+        """
+        order, starts = self._known(seed, epoch)
+        windows = (np.searchsorted(starts, [since, last], "right") - 1) // self._runs
+        parts = [np.empty(0, np.int64)]
+        for window in range(int(windows[0]) + (0 if fresh else 2), int(windows[1]) + 2):
+            runs = np.sort(order[window * self._runs : (window + 1) * self._runs]).tolist()
+            parts += [np.arange(self._bounds[run], self._bounds[run + 1]) for run in runs]
+        return np.concatenate(parts)
+
     def indices(self, seed: int, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples at these positions."""
-        kept = self._latest
-        if kept is None or kept[:2] != (seed, epoch):
-            kept = self._latest = (seed, epoch, *self._epoch(seed, epoch))
-        order, starts = kept[2:]  # of the runs: which come, and at which position each would begin unshuffled
+        order, starts = self._known(seed, epoch)
         run = np.searchsorted(starts, positions, "right") - 1
         window = run // self._runs
         begin = starts[window * self._runs]
@@ -60,6 +70,13 @@ class Windows:
         run = np.searchsorted(starts, place, "right") - 1
         samples: NDArray[np.int64] = self._bounds[order[run]] + place - starts[run]
         return samples
+
+    def _known(self, seed: int, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return of the runs: which come, and at which position each would begin unshuffled."""
+        kept = self._latest
+        if kept is None or kept[:2] != (seed, epoch):
+            kept = self._latest = (seed, epoch, *self._epoch(seed, epoch))
+        return kept[2:]
 
     def _epoch(self, seed: int, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         order = np.arange(len(self._bounds) - 1, dtype=np.int64)

@@ -35,6 +35,25 @@ def test_a_window_has_few_contiguous_stretches_each_elsewhere():
         assert abs(np.corrcoef(np.arange(800), window)[0, 1]) < 0.2
 
 
+@pytest.mark.parametrize("runs", [1, 4])
+@pytest.mark.parametrize(("chunk", "world"), [(40, 1), (7, 3), (500, 1)])
+def test_windows_are_asked_for_one_ahead_once_and_in_the_order_of_the_pack(runs, chunk, world):
+    order = Windows(runs_of_samples(1003, 100, runs), runs)
+    for begin in (0, 333 * world % 1003):
+        asked, since = [], None
+        for start in range(begin, 1003, chunk * world):
+            at = np.arange(start, min(start + chunk * world, 1003), world)
+            fresh = since is None
+            asked += order.ahead(1, 2, begin if fresh else since, int(at[-1]), fresh=fresh).tolist()
+            due = order.indices(1, 2, np.arange(begin, int(at[-1]) + 1))
+            assert set(due.tolist()) <= set(asked)
+            assert len(asked) <= int(at[-1]) - begin + 1 + 300
+            since = int(at[-1])
+        assert len(set(asked)) == len(asked)
+    if runs == 1:
+        assert asked == sorted(asked)
+
+
 def test_windows_of_bytes_hold_that_many():
     sizes = np.random.default_rng(0).integers(1000, 100_000, 5000)
     bounds = runs_of_bytes(sizes, 8e6, 8)
