@@ -7,7 +7,7 @@ import os
 from collections import deque
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
@@ -18,7 +18,7 @@ from fastdata.device_ops import Normalizer
 from fastdata.engine import arguments
 from fastdata.engine.bucket_runner import dataset_of_workers, runner_of, sizes_of
 from fastdata.engine.choice import Choice, choose, read_leaf
-from fastdata.engine.collate import Collator
+from fastdata.engine.collate import Collator, pinned
 from fastdata.engine.cores import usable_cores
 from fastdata.engine.course import Course
 from fastdata.engine.delivery import Delivery
@@ -59,9 +59,10 @@ if TYPE_CHECKING:
     from fastdata.types import BatchDecoder
 
 __all__ = ["FastLoader"]
+T_co = TypeVar("T_co", covariant=True)
 
 
-class FastLoader(Preparable, DataLoader[Any]):
+class FastLoader(Preparable, DataLoader[T_co]):
     """DataLoader with the same arguments, defaults and errors; the first may also be a pack's path or a Store.
 
     Where the data set is a pack, a PackedDataset or torchvision's ImageFolder, and every step of its transform is
@@ -342,6 +343,7 @@ class FastLoader(Preparable, DataLoader[Any]):
         return self._streams
 
     def _start(self, source: Source, plan: Plan, plans: Sequence[Plan]) -> Delivery:
+        pins = arguments.check_start(self.timeout, self.num_workers, pin=self.pin_memory, to=self.pin_memory_device)
         on_device, collates = self._on_device(), not self._default_collate()
         normalizes = on_device and plan.levels is not None and not plan.finish and not collates
         self.faults = self.faults.anew(len(source))
@@ -366,22 +368,18 @@ class FastLoader(Preparable, DataLoader[Any]):
         def collate_noted(batch: Batch) -> Any:  # noqa: ANN401
             collated = collate(batch)
             infos.append(batch.info)
-            return collated
+            return pinned(collated) if pins and self.device is None else collated
 
         progress = self._course.begin()
-        batches: Iterator[Any] = map(collate_noted, engine.run(self._course.jobs(self._base_seed), runner))
+        jobs = self._course.jobs(self._base_seed)
+        batches: Iterator[Any] = map(collate_noted, engine.run(jobs, runner, timeout=self.timeout))
         steps: list[Callable[[Any], Any]] = []
         if normalizes:
             steps.append(Normalizer.of_levels(plan.mean, plan.std, plan.divisor, plan.dtype))
         batches = self._behind(batches, steps, lambda _: infos[-1].valid)
         return self._delivery(batches, progress, infos.popleft)
 
-    def _behind(
-        self,
-        batches: Iterator[Any],
-        steps: list[Callable[[Any], Any]],
-        valid: Valid | None,
-    ) -> Iterator[Any]:
+    def _behind(self, batches: Iterator[Any], steps: list[Callable[[Any], Any]], valid: Valid | None) -> Iterator[Any]:
         """Return the batches on their device, behind ``steps`` and mixed; valid tells of a batch by its number."""
         if self._mixer is not None:
             here = self.device is None

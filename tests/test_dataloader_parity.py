@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 import pickle
+import threading
 import time
 import warnings
 from collections import namedtuple
@@ -33,6 +34,7 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 from fastdata.loader import FastLoader
+from fastdata.transforms.batch_op import batch_op
 
 Point = namedtuple("Point", "x y")  # noqa: PYI024  as users have them
 
@@ -64,7 +66,7 @@ class Failing(Plain):
 
 class Sleeping(Plain):
     def __getitem__(self, i):
-        time.sleep(60)
+        time.sleep(2)
 
 
 class Drawing(Plain):
@@ -398,6 +400,18 @@ def test_pin_memory_without_an_accelerator_warns(data, workers):  # C098, C101
     assert len(said) == (0 if torch.accelerator.is_available() else 2)
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("workers", [0, 2])
+def test_pin_memory_pins_what_a_collate_fn_gives(data, workers):  # C098, C101
+    def statement(loader, data):
+        kwargs = {"batch_size": 7, "pin_memory": True, "num_workers": workers}
+        pairs = [[images.is_pinned(), labels.is_pinned()] for images, labels in loader(data, **kwargs)]
+        return [pairs, list(loader(data, collate_fn=Pinnable, **kwargs))]
+
+    done, _ = same(statement, data)
+    assert done[1][1][0] == ("list", [("list", [True, True])] * 3)
+
+
 def test_pin_memory_device_is_out_of_date(data):
     _, said = same(lambda loader, data: len(list(loader(data, 21, pin_memory=True, pin_memory_device="cuda"))), data)
     assert any("pin_memory_device" in text for _, text in said)
@@ -514,13 +528,34 @@ def test_exceptions_of_a_collate_fn_or_sampler_on_the_engine(data):
     same(lambda loader, data: list(loader(data, 4, sampler=map(_fails, [1]))), data)
 
 
-def test_a_timeout(data):
+def test_a_worker_that_takes_too_long():
     def statement(loader, _):
-        return next(iter(loader(Sleeping(), 1, num_workers=1, timeout=1)))
+        return next(iter(loader(Sleeping(), 1, num_workers=1, timeout=0.2)))
 
     assert same(statement, None)[0][:2] == ("raised", "RuntimeError")
+
+
+def test_a_timeout_without_workers_and_one_that_is_kept(data):
     assert same(lambda loader, data: next(iter(loader(data, timeout=1))), data)[0][:2] == ("raised", "AssertionError")
     assert same(lambda loader, data: list(loader(data, 7, num_workers=1, timeout=60)), data)[0][0] == "returned"
+
+
+def test_a_timeout_on_the_engine(packs):
+    free = threading.Event()
+
+    def waits(images):
+        free.wait()
+        return images
+
+    transform = T.Compose([T.Resize((8, 8)), batch_op(waits), T.PILToTensor()])
+    loader = FastLoader(packs["lmdb"], 7, num_workers=1, transform=transform, timeout=0.1)
+    assert "threaded engine" in loader.explain()
+    try:
+        with pytest.raises(RuntimeError, match=r"DataLoader timed out after 0\.1 seconds"):
+            next(iter(loader))
+    finally:
+        free.set()
+    assert [len(labels) for _, labels in loader] == [7, 7, 7]
 
 
 def test_more_workers_than_cores_are_warned_of():

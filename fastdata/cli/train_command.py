@@ -179,7 +179,7 @@ def _options(args: argparse.Namespace) -> TrainOptions:
     )
 
 
-def _loader(args: argparse.Namespace, store: Store, device: torch.device, *, train: bool) -> FastLoader:
+def _loader(args: argparse.Namespace, store: Store, device: torch.device, *, train: bool) -> FastLoader[Any]:
     import torch
 
     from fastdata.loader import FastLoader
@@ -239,7 +239,7 @@ def _check_same_classes(train: Store, val: Store) -> None:
 class _WithValid:
     """A loader's batches with the mask of entries that are samples and do not only fill a batch up."""
 
-    def __init__(self, loader: FastLoader) -> None:
+    def __init__(self, loader: FastLoader[Any]) -> None:
         self._loader = loader
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastdata.engine.choice import Choice
     from fastdata.engine.mixing import Mixer
 
-__all__ = ["EngineAsked", "check_arguments", "check_on_error", "check_transforms", "warn_of_no_batch"]
+__all__ = ["EngineAsked", "check_arguments", "check_on_error", "check_start", "check_transforms", "warn_of_no_batch"]
 
 
 def check_arguments(transform: object, memory_format: object, seed: object) -> None:
@@ -100,3 +100,26 @@ class EngineAsked:
             raise OptionError(msg)
         if self.mixer is not None and choice.plan is not None:
             self.mixer.check_dtype(is_float=choice.plan.levels is not None)
+
+
+def check_start(timeout: float, workers: int, *, pin: bool, to: str) -> bool:
+    """Say at the start of an epoch on the engine what DataLoader's iterator says; return whether batches are pinned.
+
+    pin, to: pin_memory and pin_memory_device.
+    """
+    if timeout and not workers:
+        msg = "_SingleProcessDataLoaderIter requires timeout == 0"
+        raise AssertionError(msg)
+    if pin and to:
+        warnings.warn(
+            "pin_memory_device is deprecated, the current accelerator will be used as the device,"
+            f"ignore pin_memory_device='{to}'.",
+            stacklevel=4,
+        )
+    if pin and not torch.accelerator.is_available():
+        warnings.warn(
+            "'pin_memory' argument is set as true but no accelerator is found, "
+            "then device pinned memory won't be used.",
+            stacklevel=4,
+        )
+    return pin and torch.cuda.is_available()

@@ -54,10 +54,10 @@ class Engine:
             assert self._decoder is not None
             return self._decoder
 
-    def run(self, jobs: Iterator[Job], run: Callable[[Job], Batch]) -> Pump[Job, Batch]:
-        """Return the batches of ``jobs``, in order."""
+    def run(self, jobs: Iterator[Job], run: Callable[[Job], Batch], *, timeout: float = 0) -> Pump[Job, Batch]:
+        """Return the batches of ``jobs``, in order; timeout: seconds to wait for one, 0 for ever."""
         assert self.decoder is not None  # starts the threads of this process
-        return Pump(jobs, run, executor=self._executor, ahead=self._ahead)
+        return Pump(jobs, run, executor=self._executor, ahead=self._ahead, timeout=timeout)
 
     def close(self) -> None:
         """Stop the threads; what is at work ends first, what waits is dropped."""

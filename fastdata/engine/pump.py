@@ -19,15 +19,23 @@ class Pump(Generic[J, R]):
     """An iterator over ``run(job)`` for each job, in order, at most ``ahead`` of them started but not handed out.
 
     Jobs are drawn in the consumer's thread (samplers are not thread-safe). Without an executor each job runs when it is
-    asked for. An exception of a job is raised where its result would have come; the jobs behind it go on. close drops
+    asked for. An exception of a job is raised where its result would have come, and DataLoader's RuntimeError where it
+    does not come in ``timeout`` seconds; the jobs behind it go on. close drops
     what is not started and may be called twice; dropping the pump closes it.
     """
 
     def __init__(
-        self, jobs: Iterator[J], run: Callable[[J], R], *, executor: Executor | None = None, ahead: int = 0
+        self,
+        jobs: Iterator[J],
+        run: Callable[[J], R],
+        *,
+        executor: Executor | None = None,
+        ahead: int = 0,
+        timeout: float = 0,
     ) -> None:
-        """Start the first ``ahead`` jobs."""
+        """Start the first ``ahead`` jobs. timeout: seconds to wait for a result, 0 for ever."""
         self._jobs, self._run, self._executor, self._ahead = jobs, run, executor, ahead
+        self._timeout = timeout
         self._pending: deque[Future[R]] = deque()
         self._fill()
 
@@ -44,8 +52,12 @@ class Pump(Generic[J, R]):
             raise StopIteration
         future = self._pending.popleft()
         try:
-            result = future.result()
-        except BaseException:
+            result = future.result(self._timeout or None)
+        except BaseException as error:
+            if isinstance(error, TimeoutError) and not future.done():
+                future.cancel()
+                msg = f"DataLoader timed out after {self._timeout} seconds"
+                raise RuntimeError(msg) from None
             future.cancel()  # Ctrl-C while waiting: nobody will ask for it again
             raise
         self._fill()  # the slot that the consumer just gave back is at work before the consumer is

@@ -75,3 +75,26 @@ def test_a_dropped_pump_starts_nothing_more(executor):
     gate.set()
     time.sleep(0.05)
     assert started == [0, 1]  # two threads: the other four were cancelled
+
+
+def test_a_result_that_does_not_come_is_dataloaders_error():
+    free = threading.Event()
+
+    def run(job):
+        if job == 1:
+            free.wait()
+        if job == 2:
+            raise TimeoutError("the job's own")  # noqa: EM101
+        return job
+
+    with ThreadPoolExecutor(2) as executor:
+        pump = Pump(iter(range(4)), run, executor=executor, ahead=2, timeout=0.05)
+        try:
+            assert next(pump) == 0
+            with pytest.raises(RuntimeError, match=r"DataLoader timed out after 0\.05 seconds"):
+                next(pump)
+            with pytest.raises(TimeoutError, match="own"):
+                next(pump)
+            assert next(pump) == 3
+        finally:
+            free.set()
