@@ -15,7 +15,7 @@ from fastdata.errors import DestinationExistsError, PackError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Partial", "partial_path", "sync_folder", "writing"]
+__all__ = ["Partial", "no_such_disk", "partial_path", "sync_folder", "writing"]
 
 _SUFFIX = ".partial"
 
@@ -77,8 +77,16 @@ def writing(dst: str | os.PathLike[str]) -> Iterator[None]:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         what = "the disk is full" if full else (error.strerror or str(error))
         hint = "; what lay there before is as it was: free some space, or pack to another disk" if full else ""
+        hint = hint or no_such_disk(what)
         msg = f"cannot write {os.fspath(dst)}: {what}{hint}"
         raise PackError(msg) from error
+
+
+def no_such_disk(what: str) -> str:
+    """Return what to do where an error's text says that a file system (often a network's) cannot lock or map files."""
+    if any(os.strerror(number) in what for number in (errno.ENOLCK, errno.ENODEV, errno.EOPNOTSUPP)):
+        return "; its file system cannot lock or map files: pack to a local disk (TMPDIR), and copy the pack there"
+    return ""
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 import numpy as np
 
-from fastdata.converters.atomic import Partial, writing
+from fastdata.converters.atomic import Partial, no_such_disk, writing
 from fastdata.converters.content import ContentHash
 from fastdata.converters.seal import append_seal
 from fastdata.errors import OptionError, PackError
@@ -229,7 +229,7 @@ class _Failing:
             with writing(dst):
                 raise OSError(errno.ENOSPC, str(error)) from error
         if isinstance(error, lmdb.Error):
-            msg = f"cannot write {dst}: {error}"
+            msg = f"cannot write {dst}: {error}{no_such_disk(str(error))}"
             raise PackError(msg) from error
         with writing(dst):
             raise error

@@ -36,7 +36,7 @@ from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.seeded import preserved
 from fastdata.engine.slots import SlotRing
 from fastdata.engine.source import NumberSource
-from fastdata.engine.workers import drawn_info, seen_by_workers, taken_valid
+from fastdata.engine.workers import drawn_info, own_small, seen_by_workers, taken_valid
 from fastdata.errors import OptionError
 from fastdata.faults import FaultLog
 from fastdata.prefetch import CudaPrefetcher
@@ -290,6 +290,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
             changes |= seen_by_workers(
                 dataset_of_workers(self.dataset, self.sampling, self.sampler), self.collate_fn, self.worker_init_fn,
                 seeded=self.seed is not None, on_error=self.on_error, one=self.batch_sampler is None,
+                shares=self.num_workers > 0,
             )  # fmt: skip
         if not changes:
             return super()._get_iterator()
@@ -405,9 +406,8 @@ class FastLoader(Preparable, DataLoader[T_co]):
             batches = guard = Unguarded(batches, self.faults, keyed.key)
         numbered = self._course.numbered and self.in_order
         batches = self._behind(batches, [], partial(taken_valid, progress, guard) if numbered else None)
-        if not numbered:
-            return self._delivery(batches, progress, None)
-        return self._delivery(batches, progress, partial(drawn_info, progress, keyed, guard), failures_drawn=True)
+        info = partial(drawn_info, progress, keyed, guard) if numbered else None
+        return self._delivery(batches, progress, info, failures_drawn=True, own=own_small if self.num_workers else None)
 
     def _delivery(
         self,
@@ -416,12 +416,13 @@ class FastLoader(Preparable, DataLoader[T_co]):
         next_info: Callable[[], BatchInfo] | None,
         *,
         failures_drawn: bool = False,
+        own: Callable[[Any], Any] | None = None,
     ) -> Delivery:
         note = partial(setattr, self, "last")
         batches = self._announced(batches, progress, partial(len, self))
         return Delivery(
             batches, progress, next_info,
-            note=note, length=partial(len, self), faults=self.faults, failures_drawn=failures_drawn,
+            note=note, length=partial(len, self), faults=self.faults, failures_drawn=failures_drawn, own=own,
         )  # fmt: skip
 
     def _base_seed(self) -> int:

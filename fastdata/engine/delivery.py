@@ -20,7 +20,7 @@ class Delivery:
 
     next_info: gives what is known of the next batch, once for each (failures_drawn: and once for each that fails).
     note: is told it, or None, when a batch is delivered. length: gives the loader's length. faults: says at the end of
-    the epoch what failed. What is not here is the inner iterator's.
+    the epoch what failed. own: makes of a batch what is the user's to keep. What is not here is the inner iterator's.
     """
 
     def __init__(  # noqa: PLR0913  what an iterator of a loader is asked for
@@ -33,9 +33,11 @@ class Delivery:
         length: Callable[[], int],
         faults: FaultLog,
         failures_drawn: bool = False,
+        own: Callable[[Any], Any] | None = None,
     ) -> None:
         """Borrow all."""
         self._batches, self._progress, self._next_info = batches, progress, next_info
+        self._own = own
         self._note, self._length, self._faults, self._failures_drawn = note, length, faults, failures_drawn
 
     def __iter__(self) -> Delivery:
@@ -69,4 +71,4 @@ class Delivery:
             raise
         self._progress.deliver()
         self._note(None if self._next_info is None else self._next_info())
-        return batch
+        return batch if self._own is None else self._own(batch)

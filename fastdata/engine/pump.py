@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor, Future
+
+from fastdata.errors import LoaderError
 
 __all__ = ["Pump"]
 
@@ -20,8 +23,9 @@ class Pump(Generic[J, R]):
 
     Jobs are drawn in the consumer's thread (samplers are not thread-safe). Without an executor each job runs when it is
     asked for. An exception of a job is raised where its result would have come, and DataLoader's RuntimeError where it
-    does not come in ``timeout`` seconds; the jobs behind it go on. close drops
-    what is not started and may be called twice; dropping the pump closes it.
+    does not come in ``timeout`` seconds; the jobs behind it go on. close drops what is not started and may be called
+    twice; dropping the pump closes it. A forked child has no use for its parent's pump, whose threads it lacks: it gets
+    a LoaderError instead of waiting for ever.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class Pump(Generic[J, R]):
         self._jobs, self._run, self._executor, self._ahead = jobs, run, executor, ahead
         self._timeout = timeout
         self._pending: deque[Future[R]] = deque()
+        self._owner = os.getpid()
         self._fill()
 
     def __iter__(self) -> Self:
@@ -47,6 +52,9 @@ class Pump(Generic[J, R]):
         """Return the next result; raise what its job raised."""
         if self._executor is None:
             return self._run(next(self._jobs))
+        if self._owner != os.getpid():
+            msg = f"this iterator was begun in process {self._owner}, before the fork: begin one here, by iter(loader)"
+            raise LoaderError(msg)
         self._fill()
         if not self._pending:
             raise StopIteration
@@ -66,6 +74,8 @@ class Pump(Generic[J, R]):
     def close(self) -> None:
         """Drop the jobs that are not started."""
         self._jobs = iter(())
+        if self._owner != os.getpid():
+            return  # a lock in there may have been held at the fork, and is for ever
         while self._pending:
             self._pending.pop().cancel()
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from fastdata.engine.batches import BatchInfo, Keys
 from fastdata.engine.bucket_sizes import BucketDataset
 from fastdata.engine.guarded import GuardedCollate, GuardedDataset
 from fastdata.engine.seeded import SeededCollate, SeededDataset, UsersDatasetInit
+from fastdata.errors import LoaderError
+from fastdata.nested import map_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,10 +23,12 @@ if TYPE_CHECKING:
     from fastdata.engine.resume import Progress
     from fastdata.engine.source import Keyed
 
-__all__ = ["drawn_info", "seen_by_workers", "taken_valid"]
+__all__ = ["SharedCollate", "drawn_info", "own_small", "seen_by_workers", "taken_valid"]
+
+_SMALL = 1 << 16  # bytes; copying that much takes a few microseconds
 
 
-def seen_by_workers(
+def seen_by_workers(  # noqa: PLR0913  what a worker sees depends on all of them
     dataset: Any,  # noqa: ANN401
     collate_fn: Callable[[Any], Any],
     worker_init_fn: Callable[[int], None] | None,
@@ -31,22 +36,49 @@ def seen_by_workers(
     seeded: bool,
     on_error: str,
     one: bool,
+    shares: bool,
 ) -> dict[str, Any]:
     """Return which attributes of the DataLoader are others for its workers, and what they are there.
 
     seeded: indices come as (index, seed). on_error: other than "raise", what workers give is for an Unguarded. one:
-    samples come one by one, unbatched.
+    samples come one by one, unbatched. shares: there are worker processes.
     """
     changes: dict[str, Any] = {"dataset": dataset} if isinstance(dataset, BucketDataset) else {}
+    if shares:
+        collate_fn = changes["collate_fn"] = SharedCollate(collate_fn)
     if on_error != "raise":
         dataset = GuardedDataset(dataset)
         collate_fn = GuardedCollate(collate_fn, dataset, replace=on_error == "replace", one=one)
         changes |= {"dataset": dataset, "collate_fn": collate_fn}
     if seeded:
         changes |= {"dataset": SeededDataset(dataset), "collate_fn": SeededCollate(collate_fn)}
-    if changes:
+    if "dataset" in changes:
         changes["worker_init_fn"] = UsersDatasetInit(worker_init_fn)
     return changes
+
+
+class SharedCollate:
+    """The user's collate_fn in a worker process: what it returns is put into shared memory there and then.
+
+    DataLoader does that in a thread of the worker's, whose failure (no room in /dev/shm) nobody hears of: the parent
+    would wait for ever. Here it is the batch's failure.
+    """
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        """Remember the user's function."""
+        self._collate = collate
+
+    def __call__(self, samples: Any) -> Any:  # noqa: ANN401
+        """Return the batch."""
+        batch = self._collate(samples)
+        try:
+            return map_tensors(batch, _shared)
+        except RuntimeError as error:
+            msg = (
+                f"a batch found no room in shared memory ({error}): give /dev/shm more (docker run --shm-size=8g), or "
+                "take fewer workers, smaller batches or prefetch_factor=1"
+            )
+            raise LoaderError(msg) from error
 
 
 def drawn_info(progress: Progress, keyed: Keyed, guard: Unguarded | None) -> BatchInfo:
@@ -64,3 +96,25 @@ def taken_valid(progress: Progress, guard: Unguarded | None, batch: int) -> NDAr
     if guard is None:
         return valid
     return guard.taken(indices, np.ones(len(indices), bool) if valid is None else valid)[1]
+
+
+def own_small(batch: Any) -> Any:  # noqa: ANN401  a batch is of any type
+    """Return the batch with small tensors in memory of their own.
+
+    One that came from a worker lies in shared memory, which is an open file as long as it is kept: a list of the labels
+    of a thousand batches would be a thousand open files.
+    """
+    return map_tensors(batch, _own)
+
+
+def _shared(leaf: Any) -> Any:  # noqa: ANN401
+    if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.device.type == "cpu":
+        leaf.share_memory_()  # type: ignore[no-untyped-call]
+    return leaf
+
+
+def _own(leaf: Any) -> Any:  # noqa: ANN401
+    if type(leaf) is not torch.Tensor or leaf.layout is not torch.strided or leaf.device.type != "cpu":
+        return leaf
+    shared: bool = leaf.is_shared()  # type: ignore[no-untyped-call]
+    return leaf.clone() if shared and leaf.nbytes <= _SMALL else leaf

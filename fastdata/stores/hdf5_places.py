@@ -5,7 +5,6 @@ Layout of the heap: HDF5 File Format Specification version 3.0, III.E "Disk Form
 
 from __future__ import annotations
 
-import mmap
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,8 +12,11 @@ import numpy as np
 
 from fastdata.errors import StoreFormatError, TruncatedStoreError
 from fastdata.stores.hdf5_layout import contiguous_span
+from fastdata.stores.mapping import map_or_read
 
 if TYPE_CHECKING:
+    import mmap
+
     from numpy.typing import NDArray
 
 __all__ = ["Places", "encoded_places", "pixel_places", "text_bytes"]
@@ -89,7 +91,7 @@ def encoded_places(file: Any, name: str, where: str, size: int) -> Places:  # no
     if start + n * _REFERENCE.itemsize > size:
         msg = f"{where}: {name} reaches beyond the end of the file: it was cut short; copy it again"
         raise TruncatedStoreError(msg)
-    with open(where, "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
+    with open(where, "rb") as raw, map_or_read(raw.fileno(), where) as data:  # noqa: PTH123
         references = np.frombuffer(data[start : start + n * _REFERENCE.itemsize], _REFERENCE)
         heaps: dict[int, dict[int, tuple[int, int]]] = {}
         offset, room = np.zeros(n, np.int64), len(data)
@@ -123,7 +125,7 @@ def text_bytes(file: Any, name: str, where: str) -> bytes:  # noqa: ANN401
         start = dataset.id.get_offset()
         is_plain = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS and start is not None
         if is_plain and not file.userblock_size and file.id.get_create_plist().get_sizes() == (8, 8):
-            with open(where, "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
+            with open(where, "rb") as raw, map_or_read(raw.fileno(), where) as data:  # noqa: PTH123
                 reference = data[start : start + _REFERENCE.itemsize]
                 if len(reference) == _REFERENCE.itemsize:
                     length, heap, number = np.frombuffer(reference, _REFERENCE)[0].tolist()

@@ -27,6 +27,7 @@ from fastdata.stores.hdf5_layout import COLUMNS, FIELD_COLUMNS, MARK, Span, cont
 from fastdata.stores.hdf5_places import text_bytes
 from fastdata.stores.index import Index
 from fastdata.stores.json_values import parse_json
+from fastdata.stores.mapping import map_or_read
 from fastdata.stores.store import Contents
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class _Opened:
         self.file, self.name = file, name
         self.size = Path(name).stat().st_size
         with open(name, "rb") as raw:  # noqa: PTH123  a str path from start to end
-            self._data = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
+            self._data = map_or_read(raw.fileno(), name)
 
     def span(self, path: str) -> Span:
         """Return where a dataset lies."""

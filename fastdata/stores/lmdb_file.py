@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from fastdata.errors import StoreFormatError, TruncatedStoreError
+from fastdata.stores.mapping import map_or_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +90,7 @@ class LmdbFile:
             if self.size < _HEADER + _META.size:
                 msg = f"{path}: the file is shorter than an LMDB header says it is ({self.size} bytes); copy it again"
                 raise TruncatedStoreError(msg)
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._map = map_or_read(file.fileno(), path)
         self.data: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
         self.page_size, self.last_page, self.txnid, self.main = self._newest_meta()
         #: Whether the file is shorter than its header says. LMDB itself leaves a short tail where the last pages were

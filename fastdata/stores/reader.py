@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from fastdata.errors import MissingPartError, OptionError, StoreClosedError, StoreFormatError, TruncatedStoreError
+from fastdata.stores.mapping import map_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,7 +171,7 @@ def _map(path: str) -> NDArray[np.uint8]:
         if os.fstat(descriptor).st_size == 0:
             return np.zeros(0, np.uint8)
         # The array holds the only reference to the mapping, so the mapping lives as long as the last view of it.
-        return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
+        return np.frombuffer(map_file(descriptor, path), np.uint8)
     finally:
         os.close(descriptor)
 

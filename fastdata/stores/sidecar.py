@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import os
 import struct
 import zlib
@@ -26,8 +25,10 @@ import numpy as np
 
 from fastdata.errors import StoreFormatError, StoreNotFoundError, TruncatedStoreError
 from fastdata.stores.json_values import parse_json
+from fastdata.stores.mapping import map_or_read
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
@@ -97,7 +98,7 @@ def read_sidecar(path: str) -> Sidecar:
     try:
         size = os.fstat(descriptor).st_size
         header, start = _read_header(descriptor, path)
-        data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        data = map_or_read(descriptor, path)
         try:
             shards = [Shard(str(s["name"]), int(s["size"]), int(s["stamp"])) for s in header["shards"]]
             if size != start + int(header["size"]):
