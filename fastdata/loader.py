@@ -286,12 +286,11 @@ class FastLoader(Preparable, DataLoader[T_co]):
             with preserved():
                 seed = int(torch.empty((), dtype=torch.int64).random_().item())
             changes["generator"] = torch.Generator().manual_seed(seed)
-        if not isinstance(self.dataset, IterableDataset):
-            changes |= seen_by_workers(
-                dataset_of_workers(self.dataset, self.sampling, self.sampler), self.collate_fn, self.worker_init_fn,
-                seeded=self.seed is not None, on_error=self.on_error, one=self.batch_sampler is None,
-                shares=self.num_workers > 0,
-            )  # fmt: skip
+        changes |= seen_by_workers(
+            dataset_of_workers(self.dataset, self.sampling, self.sampler), self.collate_fn, self.worker_init_fn,
+            seeded=self.seed is not None, on_error=self.on_error, one=self.batch_sampler is None,
+            shares=self.num_workers > 0,
+        )  # fmt: skip
         if not changes:
             return super()._get_iterator()
         seen = copy.copy(self)

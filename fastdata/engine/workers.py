@@ -1,4 +1,4 @@
-"""What DataLoader's own workers see of a map-style data set, and what is known of the batches that they give."""
+"""What DataLoader's own workers see of a data set, and what is known of the batches that they give."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils.data import IterableDataset
 
 from fastdata.engine.batches import BatchInfo, Keys
 from fastdata.engine.bucket_sizes import BucketDataset
@@ -40,12 +41,14 @@ def seen_by_workers(  # noqa: PLR0913  what a worker sees depends on all of them
 ) -> dict[str, Any]:
     """Return which attributes of the DataLoader are others for its workers, and what they are there.
 
-    seeded: indices come as (index, seed). on_error: other than "raise", what workers give is for an Unguarded. one:
-    samples come one by one, unbatched. shares: there are worker processes.
+    An IterableDataset stays as it is. seeded: indices come as (index, seed). on_error: other than "raise", what workers
+    give is for an Unguarded. one: samples come one by one, unbatched. shares: there are worker processes.
     """
     changes: dict[str, Any] = {"dataset": dataset} if isinstance(dataset, BucketDataset) else {}
     if shares:
         collate_fn = changes["collate_fn"] = SharedCollate(collate_fn)
+    if isinstance(dataset, IterableDataset):
+        return changes
     if on_error != "raise":
         dataset = GuardedDataset(dataset)
         collate_fn = GuardedCollate(collate_fn, dataset, replace=on_error == "replace", one=one)

@@ -6,7 +6,7 @@ import errno
 import mmap
 import os
 
-from fastdata.errors import StoreError
+from fastdata.errors import OptionError, StoreError
 
 __all__ = ["map_file", "map_or_read"]
 
@@ -17,8 +17,8 @@ _CANNOT = {errno.ENODEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 def map_file(descriptor: int, path: str) -> mmap.mmap:
     """Return a read-only mapping of an open file of one byte at least, which may be closed then.
 
-    Some network file systems (FUSE without a page cache) map files privately only: then so. Raises StoreError where the
-    file cannot be mapped at all.
+    Some network file systems (FUSE without a page cache) map files privately only: then so. Raises OptionError where it
+    cannot be mapped at all.
     """
     try:
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
@@ -32,7 +32,7 @@ def map_file(descriptor: int, path: str) -> mmap.mmap:
                 f'{path}: its file system cannot map files into memory ({error.strerror}): give io="pread", which '
                 "reads without, or copy the pack to a local disk"
             )
-            raise StoreError(msg) from error
+            raise OptionError(msg) from error
 
 
 def map_or_read(descriptor: int, path: str) -> mmap.mmap:
@@ -42,7 +42,7 @@ def map_or_read(descriptor: int, path: str) -> mmap.mmap:
     """
     try:
         return map_file(descriptor, path)
-    except StoreError as error:
+    except OptionError as error:
         size = os.fstat(descriptor).st_size
         if size > _READ_MOST:
             msg = f"{path}: its file system cannot map files into memory: copy the pack to a local disk"

@@ -64,12 +64,12 @@ def much(path):
 def cycles(*paths):
     """Open, read and close again and again; return how descriptors, mappings and private kB grew."""
     counted = []
-    for number in range(351):
+    for number in range(251):
         for path in paths:
             for io in ("mmap", "pread"):
                 with open_store(path, io=io) as store:
                     store.read(number % len(store))
-        if number in {50, 350}:
+        if number in {50, 250}:
             gc.collect()
             with open("/proc/self/maps") as file:
                 counted.append((len(os.listdir("/proc/self/fd")), len(file.readlines()), status("RssAnon")))
