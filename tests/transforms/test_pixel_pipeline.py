@@ -14,6 +14,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
+from fastdata.device_ops import Normalizer
 from fastdata.errors import OptionError
 from fastdata.loader import FastLoader
 from fastdata.transforms import compile_transform, draw, pixel_road
@@ -115,6 +116,20 @@ def test_floats_of_16_bits(packs, memory_format, dtype, steps, backend):
     pixels = load(packs, [*GEOMETRY, *steps, v1.PILToTensor()], **options)
     first = [v2.ToDtype(dtype, scale=True), v2.Normalize(*statistics)]
     assert torch.equal(load(packs, [*GEOMETRY, *steps, v2.ToImage(), *first], **options), v2.Compose(first)(pixels))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_a_device_makes_of_the_uint8_is_the_same_within_rounding(packs, dtype):
+    """There the arithmetic is float32, rounded once; torchvision's rounds after each step."""
+    first = [*GEOMETRY, v2.ToImage(), v2.ToDtype(dtype, scale=True), v2.Normalize(*IMAGENET)]
+    plan = compile_transform(first)
+    normalizer = Normalizer.of_levels(plan.mean, plan.std, plan.divisor, plan.dtype)
+    found = normalizer(load(packs, [*GEOMETRY, v1.PILToTensor()]))
+    assert found.dtype == dtype
+    close = {torch.bfloat16: 0.03, torch.float16: 0.004}[dtype]  # some roundings of numbers up to 2.6
+    assert torch.allclose(found.float(), load(packs, first).float(), rtol=0, atol=close)
+    once = load(packs, [*GEOMETRY, v1.ToTensor(), v1.Normalize(*IMAGENET), v2.ToDtype(dtype)])
+    assert torch.allclose(found.float(), once.float(), rtol=2**-7, atol=1e-5)
 
 
 @pytest.mark.parametrize("value", [0.3, (0.1, 0.5, 3.0), "random"])
