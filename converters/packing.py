@@ -19,7 +19,7 @@ from fastdata.converters.restarts import check_restarts
 from fastdata.converters.sources import Source, open_source, order_of
 from fastdata.converters.spool import Spool, remove_spool
 from fastdata.converters.statistics import ChannelSums
-from fastdata.converters.working import IN_FLIGHT, Ending, Work, results_of
+from fastdata.converters.working import Ending, Work, pace_of, results_of
 from fastdata.converters.writers import WriterOptions, is_finished, open_writer
 from fastdata.engine.cores import usable_cores
 from fastdata.errors import NothingPackedError, OptionError, PackError, TooManySkippedError
@@ -63,11 +63,11 @@ def pack(
 
     options: those of PackOptions. manifest: pack what this CSV, TSV or JSONL file lists, its paths relative to the
     folder ``src`` (None: to its own); a manifest may be ``src`` itself, too. executor: runs the work instead of
-    processes of ours; its functions and arguments are picklable, workers * 4 images are in flight, and it stays open.
-    progress: called in this thread after each sample. Order, keys and bytes do not depend on workers or executor. The
-    pack appears under its name only when it is whole; nothing is written to ``src``. Raises OptionError, StoreError
-    for the source, and PackError; skipped files are named beside the pack, in ``dst.report.jsonl``, when too many of
-    them end the run, too.
+    processes of ours; its functions and arguments are picklable, workers * 4 images are in flight (up to 16 where all
+    become small), and it stays open. progress: called in this thread after each sample. Order, keys and bytes do not
+    depend on workers or executor. The pack appears under its name only when it is whole; nothing is written to ``src``.
+    Raises OptionError, StoreError for the source, and PackError; skipped files are named beside the pack, in
+    ``dst.report.jsonl``, when too many of them end the run, too.
     """
     chosen = _options(options)
     check_restarts(chosen)
@@ -90,7 +90,8 @@ def pack(
         stack.callback(writer.abort)
         run = _Run(name, source, chosen, workers, progress)
         rows = (source.row(int(k)) for k in order)
-        report = run.through(results_of(rows, Work(executor, chosen, spool), workers * IN_FLIGHT), writer, len(order))
+        pace = pace_of(chosen, workers, len(order))
+        report = run.through(results_of(rows, Work(executor, chosen, spool), pace), writer, len(order))
         if spool is not None:
             report = replace(report, resumed=spool.taken)
             spool.close()

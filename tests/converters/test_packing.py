@@ -9,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from fastdata.converters import pack
+from fastdata.converters import PackOptions, pack
+from fastdata.converters.working import pace_of
 from fastdata.errors import (
     DestinationExistsError,
     NothingPackedError,
@@ -303,10 +306,22 @@ def test_a_crash_of_a_decoder_says_what_to_do(tree, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["src"]
 
 
-def test_at_most_four_images_a_worker_are_in_flight(maker, tmp_path):
+@given(st.integers(1, 64), st.integers(0, 10**7), st.sampled_from([None, 1, 256, 512, 724, 725, 4096]))
+def test_tasks_grow_only_where_results_are_small_and_workers_have_many(workers, total, resize):
+    pace = pace_of(PackOptions(resize=resize), workers, total)
+    assert pace.in_flight == workers * 2 * pace.rows
+    assert 2 <= pace.rows <= 8
+    if pace.rows > 2:
+        assert resize is not None
+        assert resize <= 724
+        assert pace.rows * workers * 16 <= total
+
+
+@pytest.mark.parametrize(("many", "resize", "each"), [(60, None, 4), (60, 8, 4), (300, 8, 12)])
+def test_at_most_so_many_images_a_worker_are_in_flight(maker, tmp_path, many, resize, each):
     import threading
 
-    for number in range(60):
+    for number in range(many):
         maker.put(f"{number}.png", maker.picture(number, (4, 4)))
     lock, state = threading.Lock(), {"now": 0, "most": 0}
 
@@ -322,8 +337,8 @@ def test_at_most_four_images_a_worker_are_in_flight(maker, tmp_path):
             state["now"] -= 1
 
     with Counting(2) as executor:
-        pack(maker.root, tmp_path / "out.lmdb", executor=executor, workers=3, progress=written)
-    assert 3 * 3 <= state["most"] <= 3 * 4 + 1
+        pack(maker.root, tmp_path / "out.lmdb", executor=executor, workers=3, resize=resize, progress=written)
+    assert 3 * (each - each // 4) <= state["most"] <= 3 * each + 1
 
 
 def test_the_report_speaks_and_counts(tree, tmp_path):
