@@ -24,6 +24,7 @@ def main() -> None:
     text = README.read_text(encoding="utf-8")
     text = _between(text, "numbers", _numbers())
     text = _between(text, "decoders", _decoders())
+    text = _between(text, "awkward", _awkward())
     README.write_text(text, encoding="utf-8")
 
 
@@ -137,6 +138,35 @@ def _difference(report: dict[str, Any], backend: str, subsampling: str) -> str:
         if (row["backend"], row["subsampling"]) == (backend, subsampling):
             return f"{row['mean']:.2f}, {row['percentile_99_9']}, {row['largest']}" if row["largest"] else "0"
     return "0" if backend == "pillow" else ""
+
+
+def _awkward() -> str:
+    report = _read("awkward")
+    rows = [[row["kind"], str(row["files"]), *_roads(row["backends"])] for row in report["rows"]]
+    counts = [each for row in report["rows"] for each in row["backends"].values()]
+    other = sum(each.get("other verdict", 0) for each in counts)
+    largest = max(each.get("largest difference", 0) for each in counts)
+    text = (
+        f"{report['files']} odd and damaged files through `decode` with {len(report['rows'][0]['backends'])} backends "
+        f"(`benchmarks/awkward.py`): {other or 'no'} verdict differs between them, the largest difference of a pixel "
+        f"is {largest}. What a library gets wrong, or may, goes to Pillow in the same call. Refused are files that are "
+        "damaged, too large or no pictures. HEIC and JPEG XL need a plugin (`pip install pillow-heif "
+        "pillow-jxl-plugin`); without it each file is skipped and named with the plugin's name.\n\n"
+    )
+    return text + _table(["kind of file", "files", "refused", "decoded by", "left to Pillow by"], rows)
+
+
+def _roads(backends: dict[str, dict[str, int]]) -> list[str]:
+    """Return how many are refused, whose library decodes the rest, and who leaves how many of them to Pillow."""
+    refused = backends["pillow"].get("refused", 0)
+    own = [name for name, counts in backends.items() if counts.get("library")]
+    left = {name: counts["reference"] for name, counts in backends.items() if counts.get("reference")}
+    whose = {0: "", 1: own[0] if own else "", len(backends): "all"}.get(len(own))
+    if whose is None:
+        whose = "all others" if len(own) > len(backends) // 2 else ", ".join(own)
+    if len(left) == len(backends) - 1 and len(set(left.values())) == 1 and "pillow" not in left:
+        return [str(refused or ""), whose, "all others"]
+    return [str(refused or ""), whose, ", ".join(f"{name} ({count})" for name, count in left.items())]
 
 
 if __name__ == "__main__":

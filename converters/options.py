@@ -43,6 +43,7 @@ class PackOptions:
     mode: "RGB", or "L" for grey. background: under transparent pixels and around padded pictures.
     orientation: "apply" turns as EXIF says and drops the tag; "keep" leaves pixels and tag as they are stored (for
     annotations made on raw pixels).
+    accept_truncated: take JPEGs that end too early; what is missing is grey, and the report names them.
     max_pixels: width * height above which a picture is skipped (None: no limit; before and after resizing).
     shuffle, seed: store the samples in an order that is a function of seed and their number. limit: only so many.
     on_error: "skip" goes on and reports, "raise" stops at the first file that cannot be packed. max_errors: the share
@@ -67,6 +68,7 @@ class PackOptions:
     mode: Literal["RGB", "L"] = "RGB"
     background: tuple[int, int, int] = (255, 255, 255)
     orientation: Literal["apply", "keep"] = "apply"
+    accept_truncated: bool = False
     max_pixels: int | None = PixelPolicy().max_pixels
     shuffle: bool = False
     seed: int = 0
@@ -88,7 +90,7 @@ class PackOptions:
             choices = get_args(hint)
             if choices and all(isinstance(choice, str) for choice in choices):
                 _check(getattr(self, name) in choices, name, getattr(self, name), f"one of {', '.join(choices)}")
-        for name in ("upscale", "shuffle", "resume", "overwrite", "subdir"):
+        for name in ("upscale", "accept_truncated", "shuffle", "resume", "overwrite", "subdir"):
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         self._check_sizes()
         if self.fidelity == "fast" and self.resize is None:
@@ -132,6 +134,7 @@ class PackOptions:
             mode=self.mode,
             orientation="apply" if self.orientation == "apply" else "ignore",
             background=self.background,
+            truncated="accept" if self.accept_truncated else "refuse",
             max_pixels=self.max_pixels,
         )
 

@@ -163,6 +163,7 @@ class _Run:
         self._drafted: Counter[str] = Counter()
         self._unmarked = 0
         self._unmarked_first: list[str] = []
+        self._truncated: list[Skipped] = []
         self._sums, self._hash = ChannelSums(), ContentHash()
         self._samples = self._bytes_in = self._bytes_out = self._smaller = self._kept = 0
 
@@ -177,7 +178,7 @@ class _Run:
                 self._progress(Progress(done, total, len(self._skipped), self._bytes_in, self._bytes_out))
         self._judge(total)
         writer.finish(self._info())
-        write_report(self._dst, tuple(self._skipped))
+        write_report(self._dst, (*self._skipped, *self._truncated))
         return self._report()
 
     def _skip(self, skipped: Skipped, total: int) -> None:
@@ -201,6 +202,8 @@ class _Run:
             self._unmarked += 1
             if len(self._unmarked_first) < _NAMED:
                 self._unmarked_first.append(f"key {packed.record.key!r}: {packed.unmarked}")
+        if packed.truncated is not None:
+            self._truncated.append(packed.truncated)
         self._sums += packed.sums
         self._hash.add(packed.record)
 
@@ -256,4 +259,5 @@ class _Run:
             drafted=dict(self._drafted),
             unmarked=self._unmarked,
             unmarked_first=tuple(self._unmarked_first),
+            truncated=tuple(self._truncated),
         )

@@ -36,7 +36,8 @@ class PackReport:
     smaller: pictures that stayed below the size asked for, since nothing is enlarged without upscale. seconds: wall.
     resumed: samples that an earlier run, with resume, had finished. fidelity: as it was asked for. drafted: JPEGs that
     were decoded smaller than they are, by who did it ("core", "pillow"). unmarked: JPEGs that were to get restart
-    markers and could not; unmarked_first: key and reason of the first ten.
+    markers and could not; unmarked_first: key and reason of the first ten. truncated: files that end too early and were
+    accepted, with what is missing.
     """
 
     dst: str
@@ -59,6 +60,7 @@ class PackReport:
     drafted: Mapping[str, int] = field(default_factory=dict)
     unmarked: int = 0
     unmarked_first: tuple[str, ...] = ()
+    truncated: tuple[Skipped, ...] = ()
 
     @property
     def images_per_second(self) -> float:
@@ -98,6 +100,7 @@ class PackReport:
             yield from (f"  {one}" for one in self.unmarked_first)
             if self.unmarked > len(self.unmarked_first):
                 yield f"  ... and {self.unmarked - len(self.unmarked_first)} more"
+        yield from self._truncated_lines()
         yield from self._skipped_lines()
 
     def _drafted(self) -> str:
@@ -107,6 +110,14 @@ class PackReport:
         return (
             f"{core} decoded smaller by the compiled core{slower}, {whole} whole (no JPEG, or no room above the target)"
         )
+
+    def _truncated_lines(self) -> Iterator[str]:
+        if not self.truncated:
+            return
+        yield f"accepted {len(self.truncated)} JPEGs that end too early; what is missing is grey:"
+        yield from (f"  {one.path}" for one in self.truncated[:_NAMED])
+        if len(self.truncated) > _NAMED:
+            yield f"  ... and {len(self.truncated) - _NAMED} more ({report_path(self.dst)} names all)"
 
     def _skipped_lines(self) -> Iterator[str]:
         if not self.skipped:

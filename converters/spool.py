@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastdata.converters.atomic import writing
 from fastdata.converters.content import DigestedRecord, record_digest
+from fastdata.converters.report import Skipped
 from fastdata.converters.statistics import ChannelSums
 from fastdata.converters.work import Packed
 from fastdata.errors import OptionError, PackError
@@ -120,6 +121,7 @@ class Spool:
             "kept": packed.kept,
             "unmarked": packed.unmarked,
             "drafted": packed.drafted,
+            "truncated": packed.truncated and [packed.truncated.path, packed.truncated.key, packed.truncated.reason],
         }
         values = b"".join(bytes(f.data) for f in record.fields)
         if len(values) <= _MOST:
@@ -226,4 +228,5 @@ def _packed(row: Row, head: dict[str, Any], values: bytes) -> Packed:
         head["kept"],
         head["unmarked"],
         head["drafted"],
+        Skipped(*head["truncated"]) if head["truncated"] else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +41,7 @@ class Packed:
     bytes_in: of the image in the source. differs: why its pixels are not those of torchvision's ImageFolder. smaller:
     it stayed below the size asked for. kept: it was not encoded anew: its bytes are the source's, but
     for restart markers. unmarked: why it could not get those it was to get; "" for none. drafted: who decoded it
-    smaller than it is.
+    smaller than it is. truncated: which file it was and what is missing, where that was accepted.
     """
 
     record: DigestedRecord
@@ -52,6 +52,7 @@ class Packed:
     kept: bool = False
     unmarked: str = ""
     drafted: Drafted = ""
+    truncated: Skipped | None = None
 
 
 def pack_rows(rows: Sequence[Row], options: PackOptions) -> list[Packed | Skipped]:
@@ -95,6 +96,7 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
         kept=pixels is None,
         unmarked=unmarked,
         drafted=drawn.drafted,
+        truncated=Skipped(image.path, row.key, f"accepted, the rest is grey: {drawn.cut}") if drawn.cut else None,
     )
 
 
@@ -107,6 +109,7 @@ class _Drawn:
     sums: ChannelSums
     pixels: NDArray[np.uint8] | None
     drafted: Drafted = ""
+    cut: str = ""
 
     @classmethod
     def of(cls, header: Header, pixels: NDArray[np.uint8], drafted: Drafted = "") -> _Drawn:
@@ -123,12 +126,12 @@ def _drawn(data: bytes, image: Value, row: Row, options: PackOptions, quick: Qui
             quickly = quick.resized(data, header, placement.size)
             if quickly is not None:
                 return _Drawn.of(header, resample(quickly.pixels, placement, options), quickly.drafted)
-    header, pixels, needs_encode = _load(data, image, row, options)
+    header, pixels, needs_encode, cut = _load(data, image, row, options)
     height, width, _ = pixels.shape
     placement = place(width, height, options)
     if options.codec == "keep" and not needs_encode and not placement.changes(width, height):
         return _Drawn(header, (width, height), channel_sums(pixels), None)
-    return _Drawn.of(header, resample(pixels, placement, options))
+    return replace(_Drawn.of(header, resample(pixels, placement, options)), cut=cut)
 
 
 def _upright_size(header: Header, options: PackOptions) -> tuple[int, int]:
@@ -150,11 +153,11 @@ def _read(value: Value) -> bytes:
     return data
 
 
-def _load(data: bytes, image: Value, row: Row, options: PackOptions) -> tuple[Header, NDArray[np.uint8], bool]:
-    """Return what the file says, its whole picture in the pack's mode (uint8 HWC), and whether its bytes show less."""
+def _load(data: bytes, image: Value, row: Row, options: PackOptions) -> tuple[Header, NDArray[np.uint8], bool, str]:
+    """Return what the file says, its picture in the pack's mode (uint8 HWC), if its bytes show less, what is cut."""
     if image.codec != "raw":
         pixels = load_pixels(data, options.policy)
-        return pixels.header, pixels.array, pixels.needs_encode
+        return pixels.header, pixels.array, pixels.needs_encode, pixels.cut
     width, height = row.width, row.height
     channels = len(data) // max(1, width * height)
     if channels not in {1, 3} or len(data) != width * height * channels:
@@ -162,7 +165,7 @@ def _load(data: bytes, image: Value, row: Row, options: PackOptions) -> tuple[He
         raise StoreFormatError(msg)
     picture = Image.frombytes("RGB" if channels == 3 else "L", (width, height), data)  # noqa: PLR2004  R, G, B
     array = np.asarray(picture.convert(options.mode)).reshape(height, width, len(options.mode))
-    return Header("raw", width, height, channels=channels), array, picture.mode != options.mode
+    return Header("raw", width, height, channels=channels), array, picture.mode != options.mode, ""
 
 
 def _differences(header: Header, options: PackOptions) -> tuple[str, ...]:

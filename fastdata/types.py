@@ -61,6 +61,7 @@ class PixelPolicy:
     orientation: "apply" turns the picture as its EXIF tag says, "ignore" leaves it as stored.
     alpha: "composite" lays it on ``background``, "drop" forgets the alpha channel.
     sixteen: "scale" maps 0..65535 to 0..255 (v / 257, rounded), "clip" cuts at 255 as Pillow's convert does.
+    truncated: "accept" takes a JPEG that ends too early, its missing part grey; "refuse" refuses it.
     max_pixels: width * height above which an image is refused (None: no limit).
     """
 
@@ -69,6 +70,7 @@ class PixelPolicy:
     alpha: Literal["composite", "drop"] = "composite"
     background: tuple[int, int, int] = (255, 255, 255)
     sixteen: Literal["scale", "clip"] = "scale"
+    truncated: Literal["refuse", "accept"] = "refuse"
     max_pixels: int | None = 178_956_970  # Pillow's own default limit, PIL/Image.py MAX_IMAGE_PIXELS * 2
 
 

@@ -60,6 +60,10 @@ def _add_pixels(parser: argparse.ArgumentParser) -> None:
         "--background", type=_colour, metavar="COLOUR", help="#rrggbb or r,g,b under alpha; default: white"
     )
     group.add_argument("--orientation", choices=("apply", "keep"), help="EXIF orientation; default: apply")
+    group.add_argument(
+        "--accept-truncated", action="store_true", default=None,
+        help="take JPEGs that end too early, the missing part grey; the report names them",
+    )  # fmt: skip
     group.add_argument("--max-pixels", type=_count, metavar="N", help="skip larger pictures; default: 178M; 'none'")
 
 
@@ -100,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
     names = (
         "resize", "resize_mode", "upscale", "filter", "fidelity", "codec", "quality", "subsampling", "restart_rows",
-        "restart_blocks", "mode", "background",
+        "restart_blocks", "mode", "background", "accept_truncated",
         "orientation", "shuffle", "seed", "limit", "on_error", "max_errors", "workers", "resume", "overwrite",
         "subdir", "shard_size", "shards",
     )  # fmt: skip

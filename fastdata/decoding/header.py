@@ -68,14 +68,21 @@ def probe(data: bytes | memoryview) -> Header:
     if reader is None:
         from fastdata.decoding.pillow_files import probe_with_pillow  # noqa: PLC0415  PIL only for rare formats
 
-        return probe_with_pillow(data, codec)
+        return _with_pixels(probe_with_pillow(data, codec))
     try:
-        return reader(data)
+        return _with_pixels(reader(data))
     except (IndexError, ValueError) as error:
         if isinstance(error, DecodeError):
             raise
         msg = f"{codec} header is broken: {error}"
         raise DecodeError(msg) from error
+
+
+def _with_pixels(header: Header) -> Header:
+    if header.width < 1 or header.height < 1:
+        msg = f"{header.codec} header is broken: {header.width} x {header.height} pixels"
+        raise DecodeError(msg)
+    return header
 
 
 _READERS: dict[str, Callable[[bytes | memoryview], Header]] = {

@@ -15,6 +15,7 @@ from fastdata.decoding.pillow_arrays import own_array
 from fastdata.decoding.pillow_decoder import convert
 from fastdata.decoding.pillow_files import check_pixels, guarded, open_image
 from fastdata.decoding.wide_pixels import load_wide
+from fastdata.errors import TruncatedImageError
 from fastdata.types import PACK_PIXELS
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _EVERYWHERE = frozenset({"jpeg", "png", "webp", "bmp"})  # codecs that every ima
 _USUAL_PROCESSES = frozenset({0, 1, 2})
 _RGB, _BITS = 3, 8
 _SIXTEEN = 65535
+_END = b"\xff\xd9" * 2  # EOI; the first may complete a marker whose 0xFF is the last byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,14 @@ class Pixels:
     """One decoded picture.
 
     array: uint8 (H, W, 3 or 1), C-contiguous, its own memory, upright where the policy says so. header: what the file
-    says of itself. needs_encode: the file's own bytes would not show this picture in every plain decoder.
+    says of itself. needs_encode: the file's own bytes would not show this picture in every plain decoder. cut: what
+    is missing of a file that ends too early and was accepted, "" for whole ones.
     """
 
     array: NDArray[np.uint8]
     header: Header
     needs_encode: bool
+    cut: str = ""
 
 
 def load_pixels(data: bytes | memoryview, policy: PixelPolicy = PACK_PIXELS) -> Pixels:
@@ -51,13 +55,28 @@ def load_pixels(data: bytes | memoryview, policy: PixelPolicy = PACK_PIXELS) -> 
     """
     header = probe(data)
     check_pixels(header, policy.max_pixels)
-    if is_usual_jpeg(data, header):
-        array = decoder("auto", max_pixels=None)(data, policy.mode)  # all backends give the same pixels of these
-    else:
-        array = guarded(lambda: _by_pillow(data, header, policy), f"{header.codec} of {len(data)} bytes", header.pixels)
+    cut = ""
+    try:
+        array = _whole(data, header, policy)
+    except TruncatedImageError as error:
+        if policy.truncated == "refuse" or header.codec != "jpeg":
+            raise
+        array, cut = _rest_grey(data, header, policy), str(error)
     if policy.orientation == "apply":
         array = upright(array, header.orientation)
-    return Pixels(array, header, needs_encode(header, policy))
+    return Pixels(array, header, bool(cut) or needs_encode(header, policy), cut)
+
+
+def _whole(data: bytes | memoryview, header: Header, policy: PixelPolicy) -> NDArray[np.uint8]:
+    if is_usual_jpeg(data, header):
+        return decoder("auto", max_pixels=None)(data, policy.mode)  # all backends give the same pixels of these
+    return guarded(lambda: _by_pillow(data, header, policy), f"{header.codec} of {len(data)} bytes", header.pixels)
+
+
+def _rest_grey(data: bytes | memoryview, header: Header, policy: PixelPolicy) -> NDArray[np.uint8]:
+    # At an end that comes too early libjpeg leaves the rest of the blocks as they were before it: zero, which is grey.
+    ended = bytes(data) + _END
+    return guarded(lambda: _by_pillow(ended, header, policy), f"cut JPEG of {len(data)} bytes", header.pixels)
 
 
 def needs_encode(header: Header, policy: PixelPolicy = PACK_PIXELS) -> bool:

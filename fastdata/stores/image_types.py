@@ -11,7 +11,7 @@ IMAGE_ENDINGS = frozenset({
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
     ".jpe", ".jfif", ".jif", ".apng", ".pbm", ".pnm", ".pfm", ".dib", ".gif", ".avif", ".avifs", ".heic", ".heif",
     ".hif", ".jxl", ".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".tga", ".ico", ".pcx", ".sgi", ".rgb",
-    ".dds", ".psd", ".qoi",
+    ".dds", ".psd", ".qoi", ".mpo",
 })  # fmt: skip
 
 _MAGIC = re.compile(

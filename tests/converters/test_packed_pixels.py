@@ -245,22 +245,6 @@ def test_jpegs_are_written_at_the_asked_quality_and_subsampling(maker, packed):
 
 
 @pytest.mark.shared_data
-def test_every_awkward_file_is_packed_or_named(shared_data, packed):
-    import csv
-
-    with (shared_data / "awkward/MANIFEST.csv").open(encoding="utf-8") as file:
-        rows = {row["file"]: row["expected"].partition(":")[0] for row in csv.DictReader(file)}
-    store, report = packed(shared_data / "awkward", max_errors=1)
-    refused = {skipped.path.rpartition("/")[2] for skipped in report.skipped}
-    with open_store(shared_data / "awkward") as source:
-        listed = {path.rpartition("/")[2] for path in source.parts} & rows.keys()
-    assert len(listed) > 150
-    assert len(store) + len(refused) >= len(listed)
-    assert {name for name in listed if rows[name] == "refuse"} <= refused
-    assert not {name for name in listed if rows[name] == "decode"} & refused
-
-
-@pytest.mark.shared_data
 def test_both_roads_refuse_the_same_files(shared_data, packed, monkeypatch):
     from fastdata.converters import quick_resize
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from fastdata.decoding.facade import decode
 from fastdata.decoding.header import probe, sniff
 from fastdata.decoding.jpeg_markers import is_sound
 from fastdata.errors import DecodeError, TruncatedImageError
@@ -161,3 +162,16 @@ def test_headers_of_the_awkward_files(shared_data):
             assert header.orientation == max(1, int(row["orientation"] or 1)), row["file"]
         checked += 1
     assert checked > 130
+
+
+def test_a_picture_without_pixels_is_refused(make_photo, encode):
+    webp = bytearray(encode(make_photo(16, 16), "WEBP", quality=50))
+    assert webp[12:16] == b"VP8 "
+    for at in (26, 28):
+        broken = bytes(webp[:at]) + bytes(2) + bytes(webp[at + 2 :])
+        with pytest.raises(DecodeError, match=" 0 "):
+            probe(broken)
+    for kind, at, size in (("PNG", 16, 4), ("BMP", 18, 4), ("GIF", 6, 2), ("PCX", 8, 2), ("TGA", 12, 2)):
+        data = encode(make_photo(16, 16), kind)
+        with pytest.raises(DecodeError):
+            decode(data[:at] + bytes(size) + data[at + size :])
