@@ -171,7 +171,7 @@ def test_a_picture_without_pixels_is_refused(make_photo, encode):
         broken = bytes(webp[:at]) + bytes(2) + bytes(webp[at + 2 :])
         with pytest.raises(DecodeError, match=" 0 "):
             probe(broken)
-    for kind, at, size in (("PNG", 16, 4), ("BMP", 18, 4), ("GIF", 6, 2), ("PCX", 8, 2), ("TGA", 12, 2)):
+    for kind, at, size in (("PNG", 16, 4), ("BMP", 18, 4), ("TGA", 12, 2)):
         data = encode(make_photo(16, 16), kind)
         with pytest.raises(DecodeError):
             decode(data[:at] + bytes(size) + data[at + size :])
