@@ -287,7 +287,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
                 seed = int(torch.empty((), dtype=torch.int64).random_().item())
             changes["generator"] = torch.Generator().manual_seed(seed)
         changes |= seen_by_workers(
-            dataset_of_workers(self.dataset, self.sampling, self.sampler), self.collate_fn, self.worker_init_fn,
+            dataset_of_workers(self.dataset, self.batch_sampler), self.collate_fn, self.worker_init_fn,
             seeded=self.seed is not None, on_error=self.on_error, one=self.batch_sampler is None,
             shares=self.num_workers > 0,
         )  # fmt: skip
@@ -360,7 +360,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
         self._cold = 0 < available_memory() < getattr(source, "nbytes", 0)
         engine = self._engine_here()
         make = partial(Runner, ring=engine.ring, faults=self.faults, options=options)
-        runner = runner_of([make(source, each, engine.decoder) for each in plans], self.sampler)
+        runner = runner_of([make(source, each, engine.decoder) for each in plans], self.batch_sampler)
         collate = Collator(self.collate_fn if collates else None, self._target_transform(), self.faults)
         # The prefetcher takes batches ahead of their delivery; it keeps their order, and so does this queue.
         infos: deque[BatchInfo] = deque()

@@ -334,6 +334,38 @@ def test_a_loader_is_rebuilt_from_its_attributes(packs, name):
     assert len(list(rebuilt.sampler)) == {"weighted": 40, "buckets": 21}[name]
 
 
+class Watched:
+    """A batch sampler in the manner of Lightning's, which notes what its inner one gives."""
+
+    def __init__(self, inner):
+        self.__dict__.update(vars(inner))
+        self.inner = inner
+
+    def __iter__(self):
+        return iter(self.inner)
+
+    def __len__(self):
+        return len(self.inner)
+
+
+@pytest.mark.parametrize("transform", [TRAIN, UNKNOWN], ids=["engine", "workers"])
+@pytest.mark.parametrize("name", ["weighted", "buckets"])
+def test_a_loader_is_rebuilt_around_its_batch_sampler(packs, name, transform):
+    loader = _loader(packs["lmdb"], name, transform)
+    wanted = [batch[0] for batch in _seen(loader)]
+    loader.set_epoch(0)
+    batches = type(loader.batch_sampler)(loader.sampler, batch_size=4, drop_last=False)
+    rebuilt = FastLoader(
+        loader.dataset, batch_size=1, shuffle=False, sampler=None, batch_sampler=Watched(batches), drop_last=False,
+        num_workers=0, seed=7, sampling=loader.sampling,
+    )  # fmt: skip
+    shapes = []
+    for batch, indices in zip(rebuilt, wanted, strict=True):
+        shapes.append(tuple(batch[0].shape[2:]))
+        assert len(batch[0]) == len(indices)
+    assert set(shapes) == (set(SIZES) if name == "buckets" else {(24, 24)})
+
+
 # ---------------------------------------------------------------- what does not go
 
 

@@ -25,21 +25,22 @@ def sizes_of(sampling: object) -> tuple[tuple[int, int], ...]:
     return sampling.sizes if isinstance(sampling, Buckets) else ()
 
 
-def runner_of(runners: Sequence[Callable[[Job], Batch]], sampler: object) -> Callable[[Job], Batch]:
+def runner_of(runners: Sequence[Callable[[Job], Batch]], batch_sampler: object) -> Callable[[Job], Batch]:
     """Return what makes any batch: the one runner, or that of the batch's bucket. Safe for many threads as they are."""
-    bucket = _bucket(sampler)
+    bucket = _bucket(batch_sampler)
     return runners[0] if bucket is None else _ByBucket(runners, bucket)
 
 
-def dataset_of_workers(dataset: Any, sampling: object, sampler: object) -> Any:  # noqa: ANN401
+def dataset_of_workers(dataset: Any, batch_sampler: object) -> Any:  # noqa: ANN401
     """Return the data set as worker processes are to see it: with buckets, each sample in its bucket's size."""
-    bucket = _bucket(sampler)
+    bucket = _bucket(batch_sampler)
     if bucket is None:
         return dataset
-    return BucketDataset(dataset, sizes_of(sampling), bucket)
+    return BucketDataset(dataset, sizes_of(getattr(batch_sampler, "sampler").sampling), bucket)  # noqa: B009
 
 
-def _bucket(sampler: object) -> NDArray[np.uint16] | None:
+def _bucket(batch_sampler: object) -> NDArray[np.uint16] | None:
+    sampler = getattr(batch_sampler, "sampler", None)  # of what a library put around it, too
     if isinstance(sampler, EpochSampler) and isinstance(sampler.drawn, BucketSteps):
         return sampler.drawn.bucket
     return None

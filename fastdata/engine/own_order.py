@@ -71,14 +71,17 @@ def batches_of(sampler: Any, batch_sampler: Any) -> Any:  # noqa: ANN401
     return batch_sampler
 
 
-def _sampled(dataset: Any, asked: Asked, place: tuple[int, int]) -> EpochSampler:  # noqa: ANN401
+def _sampled(dataset: Any, asked: Asked, place: tuple[int, int]) -> EpochSampler | None:  # noqa: ANN401
     sampling: Any = asked.sampling
     if not isinstance(sampling, (Balanced, Buckets, Mixture, Weighted, Windowed)):
         msg = f"sampling={sampling!r}: expected a Balanced, Buckets, Mixture, Weighted or Windowed of fastdata's"
         raise OptionError(msg)
-    # A loader that is rebuilt from another one's attributes (Lightning does so) is given the other one's sampler, too.
+    # A loader that is rebuilt from another one's attributes (Lightning does so) is given the other one's sampler, too,
+    # or a batch sampler around it, which has the order then.
     before = asked.sampler
     rebuilt = isinstance(before, EpochSampler) and before.sampling is sampling
+    if getattr(getattr(asked.batch_sampler, "sampler", None), "sampling", None) is sampling:
+        return None
     for name, given in (
         ("shuffle", asked.shuffle and not rebuilt),
         ("sampler", before is not None and not rebuilt),

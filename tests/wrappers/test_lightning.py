@@ -13,6 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
+from fastdata import Buckets
 from fastdata.loader import FastLoader
 
 TRAIN = T.Compose([T.RandomResizedCrop(16), T.RandomHorizontalFlip(), T.ToTensor()])
@@ -113,3 +114,13 @@ def test_a_checkpoint_in_mid_epoch_goes_on_with_exactly_the_rest(packs, image_fo
     for (indices, images), (wanted, pixels) in zip(again.seen, net.seen[8:], strict=True):
         assert indices == wanted
         assert np.array_equal(images, pixels)
+
+
+def test_buckets_stay_buckets_when_a_loader_is_rebuilt(packs):
+    sizes = [(16, 16), (12, 20)]
+    loader = FastLoader(packs["lmdb"], 4, transform=TRAIN, num_workers=1, sampling=Buckets(sizes, shuffle=False))
+    wanted = [tuple(images.shape) for images, _ in loader]
+    trainer = _trainer()
+    assert [tuple(images.shape) for images, _ in trainer.predict(Net(), loader)] == wanted
+    assert "threaded engine" in trainer.predict_dataloaders.explain()
+    assert {shape[2:] for shape in wanted} == set(sizes)
