@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fastdata.errors import FastdataError, StoreError
 from fastdata.stores.index import Index
@@ -18,6 +21,9 @@ from fastdata.stores.sidecar import Sidecar, read_sidecar, stamp_of
 from fastdata.stores.store import Contents, Store
 from fastdata.stores.tar_scan import scan_tars
 from fastdata.stores.tar_store import INDEX_ENDING, index_path_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Problem", "Salvaged", "open_for_saving", "tar_index_of"]
 
@@ -62,7 +68,9 @@ def open_for_saving(path: str | os.PathLike[str]) -> Salvaged:
         store, further, trusted = _open_tars(name)
     except (FastdataError, OSError) as error:
         return Salvaged(None, (*problems, Problem("index", "", str(error))), trusted=False)
-    return Salvaged(store, (*problems, *further), trusted=trusted)
+    # What an ordinary open refuses is most often what is then found shard by shard: one thing is one problem.
+    told = further if any(p.kind == "shard" for p in further) else (*problems, *further)
+    return Salvaged(store, tuple(told), trusted=trusted)
 
 
 def tar_index_of(path: str) -> str | None:
@@ -93,12 +101,18 @@ def _open_tars(path: str) -> tuple[Store | None, list[Problem], bool]:
             "index", "", f"{index_path}: {error}; keys and labels are read from the tars, class names are lost"
         )
         return Store(contents, partial(open_store, path), "pread"), [note], True
-    parts, problems = _find_parts(index_path, sidecar)
+    parts, problems = _find_parts(index_path, sidecar, _samples_of_parts(index, len(sidecar.shards)))
     contents = Contents(path, "tar", parts, index, sidecar.info)
     return Store(contents, partial(open_store, path), "pread"), problems, True
 
 
-def _find_parts(index_path: str, sidecar: Sidecar) -> tuple[list[str], list[Problem]]:
+def _samples_of_parts(index: Index, parts: int) -> NDArray[np.int64]:
+    """Return how many samples have their image in each part, by the index."""
+    part = np.asarray(index.fields["image"].part, np.int64) if "image" in index.fields else np.zeros(0, np.int64)
+    return np.bincount(part[(part >= 0) & (part < parts)], minlength=parts)
+
+
+def _find_parts(index_path: str, sidecar: Sidecar, held: NDArray[np.int64]) -> tuple[list[str], list[Problem]]:
     """Return where each shard lies: by its size and first header, whatever its name is by now."""
     folder = Path(index_path).parent
     there: dict[tuple[int, int], list[str]] = {}
@@ -106,7 +120,7 @@ def _find_parts(index_path: str, sidecar: Sidecar) -> tuple[list[str], list[Prob
         if file.is_file():
             there.setdefault((file.stat().st_size, stamp_of(str(file))), []).append(str(file))
     parts, problems = [], []
-    for shard in sidecar.shards:
+    for shard, samples in zip(sidecar.shards, held.tolist(), strict=True):
         named = str(folder / Path(shard.name).name)
         found = there.get((shard.size, shard.stamp), [])
         if named in found:
@@ -116,10 +130,11 @@ def _find_parts(index_path: str, sidecar: Sidecar) -> tuple[list[str], list[Prob
         if found:
             text = f"{named}: this shard lies there as {Path(found[0]).name}: it was renamed or swapped; rename it back"
         elif not Path(named).exists():
-            text = f"{named}: this shard is missing; copy it again"
+            text = f"{named}: this shard is missing, with {samples} sample{'s' * (samples != 1)}; copy it again"
         else:
             size = Path(named).stat().st_size
-            text = f"{named}: another file than the one that was packed ({size} bytes, {shard.size} were packed)"
+            what = f"another file than the one that was packed ({size} bytes, {shard.size} were packed)"
+            text = f"{named}: {what}; the index {index_path} was made for another version of it"
         problems.append(Problem("shard", "", text))
     return parts, problems
 

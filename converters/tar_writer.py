@@ -269,6 +269,7 @@ def _existing(dst: str, pattern: ShardPattern | None, index: Path, *, overwrite:
         )
         names = list(Path(folder or ".").iterdir()) if Path(folder or ".").is_dir() else []
         tars = [p for p in names if name.fullmatch(p.name) or lists.fullmatch(p.name)]
+    _refuse_another_spelling(dst, pattern, index)
     there = [*tars, *(p for p in (index, partial_path(index)) if p.exists())]
     if there and not overwrite:
         msg = f"{there[0]} exists already; overwrite (--overwrite) replaces it, or choose another name"
@@ -280,6 +281,20 @@ def _existing(dst: str, pattern: ShardPattern | None, index: Path, *, overwrite:
                 if path.name.endswith(".tar.partial"):
                     partial_path(_idx_path(path.with_suffix(""))).unlink(missing_ok=True)
     return _files_of(index)
+
+
+def _refuse_another_spelling(dst: str, pattern: ShardPattern | None, index: Path) -> None:
+    """Raise OptionError where the set that the index names has other names: its files would go, and nobody said so."""
+    if pattern is None:
+        return
+    for path in sorted(_files_of(index)):
+        digits = path.name.removeprefix(Path(pattern.prefix).name).removesuffix(pattern.suffix)
+        if path.suffix == ".tar" and not (digits.isdigit() and f"{int(digits):0{pattern.width}d}" == digits):
+            msg = (
+                f"{dst}: the set that lies there, with the index {index.name}, is spelled in another way ({path.name}) "
+                "and would be removed: give its own name, remove it, or choose another one"
+            )
+            raise OptionError(msg)
 
 
 def _files_of(index: Path) -> set[Path]:

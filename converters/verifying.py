@@ -11,7 +11,7 @@ import numpy as np
 
 from fastdata.converters.content import ContentHash
 from fastdata.converters.salvage import Problem, open_for_saving
-from fastdata.converters.whole_files import pack_problems
+from fastdata.converters.whole_files import missing_parts, pack_problems
 from fastdata.decoding.facade import decode as decoded_picture
 from fastdata.engine.cores import usable_cores
 from fastdata.errors import DecodeError, FastdataError
@@ -70,7 +70,7 @@ class VerifyReport:
         if not self.ok:
             saved = f"{self.good} of {self.samples} samples can be saved" if self.good else "nothing can be saved"
             how = f": fastdata repair {self.path} OUT" if self.good else "; copy it again, or pack again"
-            yield f"{len(self.problems)} problems; {saved}{how}"
+            yield f"{len(self.problems)} problem{'s' * (len(self.problems) != 1)}; {saved}{how}"
 
 
 def verify(
@@ -98,7 +98,7 @@ def verify(
         for i, verdict in enumerate(judged(store, decode=decode)):
             here = [*rows.get(i, ()), *verdict.problems]
             problems += here
-            good += not here
+            good += verdict.record is not None and not here
             checked += verdict.checked
             decoded += verdict.decoded
             if verdict.record is None:
@@ -120,7 +120,10 @@ def verify(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one sample: its record (None: its bytes are not good), and what is wrong with it."""
+    """What became of one sample: its record (None: its bytes are not good), and what is wrong with it.
+
+    A sample of a shard that is missing has no record and no problem of its own: the shard is the problem.
+    """
 
     record: Record | None
     problems: tuple[Problem, ...] = ()
@@ -130,15 +133,20 @@ class Verdict:
 
 def judged(store: Store, *, decode: bool = True) -> Iterator[Verdict]:
     """Yield the verdict on each sample, in order; a few threads decode, some dozens of records are in memory."""
-    threads = min(usable_cores(), 16)
+    threads, gone = min(usable_cores(), 16), missing_parts(store)
+    part = store.index.fields["image"].part if gone else None
+
+    def judge(i: int) -> Verdict:
+        return Verdict(None) if part is not None and int(part[i]) in gone else _judge(store, i, decode=decode)
+
     if threads == 1:
-        yield from (_judge(store, i, decode=decode) for i in range(len(store)))
+        yield from map(judge, range(len(store)))
         return
     with ThreadPoolExecutor(threads, "fastdata-verify") as pool:
         step = threads * _AHEAD
         for start in range(0, len(store), step):
             rows = range(start, min(start + step, len(store)))
-            yield from pool.map(lambda i: _judge(store, i, decode=decode), rows)
+            yield from pool.map(judge, rows)
 
 
 def _judge(store: Store, i: int, *, decode: bool) -> Verdict:

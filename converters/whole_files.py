@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fastdata.stores.store import Store
 
-__all__ = ["pack_problems"]
+__all__ = ["missing_parts", "pack_problems"]
 
 
 def pack_problems(store: Store) -> tuple[list[Problem], list[str], bool]:
@@ -25,6 +25,13 @@ def pack_problems(store: Store) -> tuple[list[Problem], list[str], bool]:
     if store.kind in {"lmdb", "hdf5"}:
         return _file_problems(store)
     return [], [f"{store.path}: no pack of fastdata, so there are no checksums to compare with"], True
+
+
+def missing_parts(store: Store) -> frozenset[int]:
+    """Return the numbers of a set's shards that are not there; its samples are lost with them."""
+    if store.kind != "tar":
+        return frozenset()
+    return frozenset(part for part, path in enumerate(store.parts) if not Path(path).exists())
 
 
 def _file_problems(store: Store) -> tuple[list[Problem], list[str], bool]:
@@ -83,8 +90,10 @@ def _tar_problems(store: Store) -> tuple[list[Problem], list[str], bool]:
             return ([problem] if index_path is None else []), [], True
         return [], [f"{store.path}: {text}"], True
     problems: list[Problem] = []
+    gone = missing_parts(store)  # named when the set was opened
     for part, (path, (rest, idx)) in enumerate(zip(store.parts, seals, strict=True)):
-        problems += _shard_problems(store, part, path, (rest, idx))
+        if part not in gone:
+            problems += _shard_problems(store, part, path, (rest, idx))
     problems += _padding_problems(index_path)
     return problems, [], True
 

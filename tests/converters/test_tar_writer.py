@@ -392,3 +392,16 @@ def test_no_descriptor_stays_open(tmp_path):
     with open_store(tmp_path / "s-{000..}.tar") as store:
         assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1  # the mapping of the index, however many shards
         assert len(store.parts) > 3
+
+
+@pytest.mark.parametrize("other", ["a_{000000..}.tar", "a-{000..}.tar", "a-{0..3}.tar"])
+def test_a_set_of_another_spelling_is_not_removed(tmp_path, other):
+    for number in range(2):
+        writer = open_writer(tmp_path / "a-{000000..}.tar", WriterOptions(overwrite=number == 1, shard_bytes=1))
+        for key in "xyz":
+            writer.write(Record(key, (Field("image", "jpeg", b"\xff\xd8"),), 0))
+        writer.finish({})
+    before = sorted(p.name for p in tmp_path.iterdir())
+    with pytest.raises(OptionError, match=r"spelled in another way \(a-000000.tar\)"):
+        open_writer(tmp_path / other, WriterOptions(overwrite=True, shard_bytes=1))
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
