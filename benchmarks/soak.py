@@ -39,8 +39,10 @@ NAMES = ("out.lmdb", "out.h5", "out.tar", "out-{000000..}.tar")
 READER = Path(__file__).with_name("soak_reader.py")
 SEEDS = [1, 2, 3, 5]
 SHOWN = 120  # points of a curve in the report
-WARM_UP = 0.2  # of the run: caches and allocators fill
-GROWTH_MB, GROWTH_SHARE = 8.0, 0.03  # of private memory, what is no growth: allocators keep what they had
+WARM_UP, WARM_UP_S = 0.2, 120.0  # of the run, and seconds at least: caches and allocators fill
+GROWTH_SHARE = 0.05  # of private memory, what is no growth: allocators keep what they had
+START_S = 300.0  # until all readers have read something
+AT_WORK = 0.8  # of the victim's kills come when it reads, the others wherever it is, at its imports, too
 COUNTS_MORE = 2  # descriptors or threads: a look may fall between an opening and a closing
 
 
@@ -72,8 +74,12 @@ class Soak:
         self._readers = [self._start(role) for role in ("pair", "victim", "workers")]
 
     def run(self, seconds: float) -> None:
-        """Let it run for so long, then end everything."""
+        """Let it run for so long from when all have begun to read, then end everything."""
         try:
+            while len(self.batches) < len(self._readers) and time.monotonic() < self._began + START_S:
+                with contextlib.suppress(queue.Empty):
+                    self._hear(*self._told.get(timeout=1))
+            self._began = time.monotonic()
             while (left := self._began + seconds - time.monotonic()) > 0:
                 with contextlib.suppress(queue.Empty):
                     self._hear(*self._told.get(timeout=min(0.2, left)))
@@ -115,6 +121,7 @@ class Soak:
         event = told.pop("event")
         self.events[f"{reader.role}: {event}"] += 1
         if event in {"up", "alive"}:
+            reader.next_kill = reader.next_kill if reader.up else self._soon()
             reader.up = True
             self._note(reader, told)
         elif event == "workers":
@@ -143,7 +150,10 @@ class Soak:
             if time.monotonic() < reader.next_kill:
                 continue
             if reader.role == "victim":
-                reader.child.kill()  # wherever it is: at its imports, too
+                if not reader.up and self._pick.random() < AT_WORK:
+                    reader.next_kill = self._soon()
+                    continue
+                reader.child.kill()
                 self.events["kills of readers"] += 1
                 reader.next_kill = float("inf")
             elif reader.role == "workers":
@@ -161,14 +171,15 @@ class Soak:
 
 def grown(curve: list[dict[str, float]]) -> list[str]:
     """Return what grew, in words: medians of the first and the last third behind the warm-up are compared."""
-    curve = curve[int(len(curve) * WARM_UP) :]
+    start = max(WARM_UP_S, WARM_UP * curve[-1]["seconds"]) if curve else 0.0
+    curve = [point for point in curve if point["seconds"] >= start]
     third = len(curve) // 3
     if third < 2:  # noqa: PLR2004  too short to say
         return []
     found = []
     for name in ("anonymous", "descriptors", "threads"):
         early, late = (statistics.median(p[name] for p in part) for part in (curve[:third], curve[-third:]))
-        allowed = max(GROWTH_MB, GROWTH_SHARE * early) if name == "anonymous" else COUNTS_MORE
+        allowed = GROWTH_SHARE * early if name == "anonymous" else COUNTS_MORE
         if late - early > allowed:
             found.append(f"{name} grew from {early:.1f} to {late:.1f}")
     return found

@@ -104,6 +104,8 @@ class Reader:
         )  # fmt: skip
         self._optimizer = torch.optim.SGD(self._net.parameters(), 1e-3)
         self._batches, self._told = 0, 0.0
+        self._at = 0
+        self._state: dict[str, Any] | None = None  # where the reader that loses its workers is
 
     def run(self) -> None:
         """Go round epochs and packs for ever."""
@@ -150,28 +152,33 @@ class Reader:
     def _lose_workers(self) -> None:
         """Worker processes: where one is killed the loader says so, and a new one goes on from its state."""
         for epoch, pack in enumerate(itertools.cycle(self._job.packs)):
-            state: dict[str, Any] | None = None
-            at = 0
-            while at < len(self._job.known["2"][0]):
-                with self._loader(pack, 2) as loader:
-                    if state is None:
-                        loader.set_epoch(epoch % EPOCHS)
-                    else:
-                        loader.load_state_dict(state)
-                    at, state = self._through(loader, epoch % EPOCHS, at, state)
+            self._at, self._state = 0, None
+            while self._at < len(self._job.known["2"][0]):
+                lost = ""
+                try:
+                    self._go_on(pack, epoch % EPOCHS)
+                except (RuntimeError, OSError, EOFError) as error:
+                    # Torch's signal handler raises wherever the reader is; or its tensors went with the worker.
+                    lost = type(error).__name__
+                for _ in range(9 if lost else 0):
+                    try:
+                        tell("lost", error=lost)
+                        break
+                    except RuntimeError:  # the handler again, for the same worker
+                        continue
 
-    def _through(self, loader: FastLoader, epoch: int, at: int, state: Any) -> tuple[int, Any]:  # noqa: ANN401
-        """Return how many batches came, all told, and the state behind the last of them."""
-        try:
+    def _go_on(self, pack: str, epoch: int) -> None:
+        """Read the rest of an epoch, and keep the place behind each batch."""
+        with self._loader(pack, 2) as loader:
+            if self._state is None:
+                loader.set_epoch(epoch)
+            else:
+                loader.load_state_dict(self._state)
             batches = iter(loader)
             tell("workers", pids=children())
-            for batch in batches:
-                self._step(batch, 2, epoch, at)
-                at, state = at + 1, loader.state_dict()
-        except (RuntimeError, OSError, EOFError) as error:
-            # Torch raises where its signal handler finds it, in a step, too, or where the dead worker's tensors lay.
-            tell("lost", error=type(error).__name__)
-        return at, state
+            for number, batch in enumerate(batches, self._at):
+                self._step(batch, 2, epoch, number)
+                self._at, self._state = number + 1, loader.state_dict()
 
     def _step(self, batch: Any, seed: int, epoch: int, at: int) -> None:  # noqa: ANN401
         images, labels = batch

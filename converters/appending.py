@@ -59,6 +59,7 @@ def append(
     *,
     field: str | None = None,
     manifest: str | os.PathLike[str] | None = None,
+    label_column: str | None = None,
     **options: Any,  # noqa: ANN401  the fields of PackOptions
 ) -> AppendReport:
     """Add the samples of ``src`` to ``pack``, behind those it has; or, with ``field``, a field to those it has.
@@ -76,7 +77,7 @@ def append(
             msg = f"{path} is no pack of fastdata, so nothing can be added to it: pack it first"
             raise OptionError(msg)
         chosen = _options(old, options)
-        source = open_source(src, manifest)
+        source = open_source(src, manifest, label_column=label_column)
         stack.callback(source.close)
         keys = {old.key(i) for i in range(len(old))}
         writer = open_writer(path, _writer_options(old, chosen, len(source)))

@@ -55,6 +55,7 @@ def pack(
     dst: str | os.PathLike[str],
     *,
     manifest: str | os.PathLike[str] | None = None,
+    label_column: str | None = None,
     executor: Executor | None = None,
     progress: Callable[[Progress], None] | None = None,
     **options: Any,  # noqa: ANN401  the fields of PackOptions
@@ -62,18 +63,19 @@ def pack(
     """Pack ``src`` (a path, a Store, or a list of them) into ``dst``; its ending says the format; return a report.
 
     options: those of PackOptions. manifest: pack what this CSV, TSV or JSONL file lists, its paths relative to the
-    folder ``src`` (None: to its own); a manifest may be ``src`` itself, too. executor: runs the work instead of
-    processes of ours; its functions and arguments are picklable, workers * 4 images are in flight (up to 16 where all
-    become small), and it stays open. progress: called in this thread after each sample. Order, keys and bytes do not
-    depend on workers or executor. The pack appears under its name only when it is whole; nothing is written to ``src``.
-    Raises OptionError, StoreError for the source, and PackError; skipped files are named beside the pack, in
+    folder ``src`` (None: to its own); a manifest may be ``src`` itself, too. label_column: its column that is the
+    label, where that is called neither label nor label_0, label_1, ... executor: runs the work instead of processes of
+    ours; its functions and arguments are picklable, workers * 4 images are in flight (up to 16 where all become small),
+    and it stays open. progress: called in this thread after each sample. Order, keys and bytes do not depend on workers
+    or executor. The pack appears under its name only when it is whole; nothing is written to ``src``. Raises
+    OptionError, StoreError for the source, and PackError; skipped files are named beside the pack, in
     ``dst.report.jsonl``, when too many of them end the run, too.
     """
     chosen = _options(options)
     check_restarts(chosen)
     name = str(dst)
     with ExitStack() as stack:
-        source = open_source(src, manifest)
+        source = open_source(src, manifest, label_column=label_column)
         stack.callback(source.close)
         _keep_apart(source, name)
         _refuse_further_pictures(source, chosen)
@@ -247,6 +249,7 @@ class _Run:
             bytes_out=self._bytes_out,
             skipped=tuple(self._skipped),
             ignored=self._source.ignored,
+            unlabelled=self._source.unlabelled,
             differs=dict(self._differs),
             smaller=self._smaller,
             kept=self._kept,

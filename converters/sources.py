@@ -98,6 +98,11 @@ class Source:
                 total[kind] = total.get(kind, 0) + int(count)
         return total
 
+    @property
+    def unlabelled(self) -> tuple[str, ...]:
+        """The columns of manifests that have no labels: one of them may be meant as such."""
+        return tuple(dict.fromkeys(str(name) for store in self.stores for name in store.info.get("columns", ())))
+
     def row(self, position: int) -> Row:
         """Return sample ``position`` of the whole sequence."""
         which = int(np.searchsorted(self._start, position, side="right")) - 1
@@ -126,18 +131,29 @@ class Source:
             store.close()
 
 
-def open_source(src: object, manifest: str | os.PathLike[str] | None = None) -> Source:
-    """Open a path, a Store, or a list of either; with ``manifest``, the files it lists, relative to the folder src."""
+def open_source(
+    src: object, manifest: str | os.PathLike[str] | None = None, *, label_column: str | None = None
+) -> Source:
+    """Open a path, a Store, or a list of either; with ``manifest``, the files it lists, relative to the folder src.
+
+    label_column: the column of the manifests (``manifest``, or among src) that is the label.
+    """
     several = list(src) if isinstance(src, (list, tuple)) else [] if src is None else [src]
     if manifest is not None:
-        return Source([_open_manifest(manifest, several)], several)
+        return Source([_open_manifest(manifest, several, label_column)], several)
     if not several:
         msg = "no source was given; expected a folder, a manifest or a pack"
         raise OptionError(msg)
-    return Source([one if isinstance(one, Store) else open_store(_path(one)) for one in several])
+    stores = [one if isinstance(one, Store) else open_store(_path(one)) for one in several]
+    if label_column is None:
+        return Source(stores)
+    if not any(store.kind == "manifest" for store in stores):
+        msg = f"label_column={label_column!r} is for manifests (CSV, TSV, JSONL), and the source has none"
+        raise OptionError(msg)
+    return Source([_open_manifest(s.path, [], label_column) if s.kind == "manifest" else s for s in stores])
 
 
-def _open_manifest(manifest: str | os.PathLike[str], roots: Sequence[object]) -> Store:
+def _open_manifest(manifest: str | os.PathLike[str], roots: Sequence[object], label_column: str | None = None) -> Store:
     from fastdata.stores.manifest_store import read_manifest  # noqa: PLC0415  manifests only
 
     if len(roots) > 1:
@@ -147,7 +163,8 @@ def _open_manifest(manifest: str | os.PathLike[str], roots: Sequence[object]) ->
     if not os.path.isfile(path):  # noqa: PTH113  a string
         msg = f"{path}: no manifest lies there"
         raise StoreNotFoundError(msg)
-    return Store(read_manifest(path, root), partial(_open_manifest, path, [root] if root else []))
+    contents = read_manifest(path, root, label_column=label_column)
+    return Store(contents, partial(_open_manifest, path, [root] if root else [], label_column))
 
 
 def _path(one: object) -> str | os.PathLike[str]:

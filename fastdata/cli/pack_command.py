@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("src", nargs="*", metavar="SRC", help="folder, manifest or pack; several are joined")
     parser.add_argument("dst", metavar="DST", help="out.lmdb, out.h5, out.tar or 'out-{000000..}.tar'")
     parser.add_argument("--manifest", metavar="FILE", help="pack what this CSV, TSV or JSONL lists, relative to SRC")
+    parser.add_argument("--label-column", metavar="NAME", help="the manifest's column that is the label, not 'label'")
     _add_pixels(parser)
     _add_choice(parser)
     _add_running(parser)
@@ -115,8 +116,9 @@ def run(args: argparse.Namespace) -> int:
         options["worker_timeout"] = args.worker_timeout or None
     if args.append or args.field is not None:
         return _append(args, options)
+    sources = {"manifest": args.manifest, "label_column": args.label_column}
     with stoppable(args.dst, resume=args.resume), progress_bar(quiet=args.quiet) as progress:
-        report = pack(args.src, args.dst, manifest=args.manifest, progress=progress, **options)
+        report = pack(args.src, args.dst, **sources, progress=progress, **options)
     _print(report, as_json=args.json)
     return 0
 
@@ -130,7 +132,8 @@ def _append(args: argparse.Namespace, options: dict[str, Any]) -> int:
         msg = "--field needs --append, which goes with neither --overwrite nor --resume"
         raise OptionError(msg)
     with stoppable(args.dst, resume=False):
-        report = append(args.dst, args.src, field=args.field, manifest=args.manifest, **options)
+        sources = {"manifest": args.manifest, "label_column": args.label_column}
+        report = append(args.dst, args.src, field=args.field, **sources, **options)
     for line in report.lines():
         print(line.encode(errors="backslashreplace").decode())
     return 0

@@ -79,10 +79,12 @@ class ExtrasColumn:
     def __init__(self) -> None:
         """Start empty."""
         self._blob, self._end = bytearray(), array("q", [0])
+        self.names: dict[str, None] = {}  # of all columns so far, in order
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Append a row's object."""
         if extras:
+            self.names.update(dict.fromkeys(extras))
             self._blob += json.dumps(extras).encode()
         self._end.append(len(self._blob))
 

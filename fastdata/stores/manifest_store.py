@@ -21,25 +21,26 @@ __all__ = ["read_manifest"]
 _PATH_COLUMNS = ("path", "file_name", "filename")  # file_name: Hugging Face's imagefolder
 
 
-def read_manifest(path: str, root: str | None = None) -> Contents:
+def read_manifest(path: str, root: str | None = None, *, label_column: str | None = None) -> Contents:
     """Return what a .csv, .tsv or .jsonl file lists.
 
     Columns: ``path`` (or ``file_name``), relative to the manifest's folder or to ``root``; ``label`` (integers,
-    numbers, class names, or a list) or ``label_0``, ``label_1``, ... (a vector), or none; all others are extras. Class
-    names get the numbers of their sorted order. Files are not looked at: one that is missing is named when it is read.
-    A file that is listed twice is two samples, the second with ``#2`` behind its key. Errors (OptionError) name the
-    row, from 1.
+    numbers, class names, or a list) or ``label_0``, ``label_1``, ... (a vector), or none; all others are extras.
+    label_column: the label's column where it has another name. Where there are no labels, the info's ``columns`` names
+    the extras. Class names get the numbers of their sorted order. Files are not looked at: one that is missing is named
+    when it is read. A file that is listed twice is two samples, the second with ``#2`` behind its key. Errors
+    (OptionError) name the row, from 1.
     """
     names, labels, extras = [], None, ExtrasColumn()
     wanted: tuple[str, Sequence[str]] | None = None
     number = 0
     for number, row in read_rows(path):
         if wanted is None:
-            wanted = _path_column(path, row), label_columns(row)
+            wanted = _path_column(path, row), _label_columns(path, row, label_column)
             labels = LabelColumn(path, typed=path.lower().endswith(".jsonl")) if wanted[1] else None
         path_column, columns = wanted
         names.append(_name(path, number, row.get(path_column)))
-        if labels is None and label_columns(row):
+        if labels is None and label_columns(row):  # JSON lines may differ from one to the next
             msg = f"{path}: row {number} has a label, the rows before it have none; give each row one, or none"
             raise OptionError(msg)
         if labels is not None:
@@ -50,6 +51,8 @@ def read_manifest(path: str, root: str | None = None) -> Contents:
         raise OptionError(msg)
     label, classes = (None, None) if labels is None else labels.build()
     info: dict[str, Any] = {} if classes is None else {"classes": classes}
+    if labels is None:
+        info["columns"] = list(extras.names)
     index = file_index(KeyColumn.of(_keys(names)), label)
     folder = os.path.dirname(os.path.abspath(path)) if root is None else os.path.abspath(root)  # noqa: PTH100, PTH120
     parts = FileNames(folder, KeyColumn.of(names))
@@ -62,6 +65,15 @@ def _path_column(path: str, row: Mapping[str, Any]) -> str:
             return name
     msg = f"{path}: no column 'path' (or 'file_name'); the columns are {', '.join(map(repr, row))}"
     raise OptionError(msg)
+
+
+def _label_columns(path: str, row: Mapping[str, Any], label_column: str | None) -> Sequence[str]:
+    if label_column is None:
+        return label_columns(row)
+    if label_column not in row or label_column == _path_column(path, row):
+        msg = f"{path}: no column {label_column!r} for the label; the columns are {', '.join(map(repr, row))}"
+        raise OptionError(msg)
+    return [label_column]
 
 
 def _name(path: str, number: int, name: object) -> str:

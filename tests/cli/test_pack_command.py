@@ -154,6 +154,32 @@ def test_a_manifest_over_a_folder(tree, tmp_path):
         assert [store.label(i) for i in range(2)] == [1, 0]
 
 
+def test_a_label_column_of_another_name(tree, tmp_path, capsys):
+    manifest = tmp_path / "src" / "list.csv"
+    manifest.write_text("path,species,site\nant/0.png,ant,7\nbee/4.png,bee,8\n")
+    out = str(tmp_path / "out.lmdb")
+    assert main(["pack", str(manifest), out, "--workers", "1"]) == 0
+    said = "no labels; further columns: species, site (--label-column NAME says which of them is the label)\n"
+    assert said in capsys.readouterr().out
+    for words in ([str(manifest)], ["--manifest", str(manifest), str(tree)]):
+        assert main(["pack", *words, out, "--workers", "1", "--overwrite", "--label-column", "species"]) == 0
+        assert "no labels" not in capsys.readouterr().out
+        with open_store(out) as store:
+            assert store.classes == ("ant", "bee")
+            assert [store.label(i) for i in range(2)] == [0, 1]
+            assert store.extras(1) == {"site": "8"}
+    manifest.with_name("more.csv").write_text("path,species,site\nbee/5.png,cat,9\n")
+    assert main(["pack", str(tmp_path / "src" / "more.csv"), out, "--append", "--label-column", "species"]) == 0
+    with open_store(out) as store:
+        assert store.classes == ("ant", "bee", "cat")
+        assert store.label(2) == 2
+    capsys.readouterr()
+    assert main(["pack", str(manifest), out, "--overwrite", "--label-column", "colour"]) == 2
+    assert "no column 'colour' for the label; the columns are 'path', 'species', 'site'" in capsys.readouterr().err
+    assert main(["pack", str(tree), out, "--overwrite", "--label-column", "colour"]) == 2
+    assert "is for manifests" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("ending", ["lmdb", "h5", "tar"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_nothing(many, tmp_path, ending, how):
