@@ -49,6 +49,7 @@ CODEC_IDS: dict[str, int] = {name: number for number, name in enumerate(CODECS)}
 
 Mode = Literal["RGB", "L", "native"]
 Interpolation = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos"]
+Edges = Literal["constant", "edge", "reflect", "symmetric"]
 FloatType = Literal["float32", "bfloat16", "float16"]
 #: int, float, a vector of either, or None where a sample has no label.
 Label = int | float | tuple[float, ...] | None

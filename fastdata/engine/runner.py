@@ -16,6 +16,7 @@ from fastdata.engine.guarded import FILLING_TRIES
 from fastdata.errors import BatchShapeError, DecodeError, FastdataError, OptionError, SampleError, StoreError
 from fastdata.faults import Fault
 from fastdata.transforms.draws import draw
+from fastdata.transforms.edges import extended
 from fastdata.transforms.geometry import plan_geometry
 from fastdata.transforms.pixel_road import fill
 from fastdata.types import CODEC_IDS, Encoded
@@ -106,8 +107,10 @@ class Runner:
         rows, (encoded, draws, geometry) = self._prepare(job, faults)
         array, out = self._lease(len(job.indices), geometry, job.indices[rows])
         out = out[: len(rows)]
-        if self._plan.pixels or self._plan.finish:
-            decode = partial(self._decoder.decode_batch, encoded, geometry)
+        if self._plan.pixels or self._plan.finish or self._plan.edges != "constant":
+            decode: Any = partial(self._decoder.decode_batch, encoded, geometry)
+            if self._plan.edges != "constant":
+                decode = extended(decode, geometry, self._plan.edges)
             failed = fill(self._plan, draws, out, self._levels, decode, threads=self._options.threads)
         else:
             failed = self._decoder.decode_batch(encoded, geometry, out, levels=self._levels)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fastdata.transforms.pixel_steps import PixelStep
     from fastdata.transforms.plan import Step
     from fastdata.transforms.readers import Read as GeometryRead
-    from fastdata.types import FloatType, Interpolation
+    from fastdata.types import Edges, FloatType, Interpolation
 
     Read = GeometryRead | Coloured | Erasing | Sized
 
@@ -118,6 +118,7 @@ class _Builder:
         self._levels = GreyLevels()
         self._interpolation: Interpolation = "bilinear"
         self._fill: tuple[int, ...] | None = None
+        self._edges: Edges = "constant"
 
     def add(self, read: Read) -> None:
         """Take one more step, or refuse it."""
@@ -154,6 +155,7 @@ class _Builder:
             mean=tuple(self._levels.mean[:channels].tolist()),
             std=tuple(self._levels.std[:channels].tolist()),
             fill=self._fill or (0, 0, 0),
+            edges=self._edges,
             interpolation=self._interpolation,
             output_size=self._composition.size,
             output_kind="pil" if self._kind == "pil" else "tensor",
@@ -173,6 +175,7 @@ class _Builder:
         if self._pixels or self._finish:
             self._behind_pixels(step)
             return
+        self._composition.check_extended(step)
         match step:
             case Resize() | RandomResizedCrop():
                 self._check_resampling(read)
@@ -180,6 +183,13 @@ class _Builder:
             case CenterCrop() | RandomCrop(if_needed=True):
                 if self._composition.may_pad(step):
                     self._check_fill(read.fill)
+            case Pad() if read.edges != "constant":
+                if self._kind != "pil" and len(set(read.fill)) > 1:
+                    refuse("a fill colour on a tensor")
+                if self._fill is not None:
+                    refuse("a padding by the picture's own pixels behind another padding")
+                self._composition.extend(step)
+                self._edges = read.edges
             case Pad():
                 self._check_fill(read.fill)
         self._composition.add(step, read.interpolation)

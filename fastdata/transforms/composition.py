@@ -36,6 +36,7 @@ class Composition:
 
     size: (width, height) where it is the same for every picture. floor: a lower bound for width and height.
     hidden: something was padded after a crop, so that the window is smaller than what the picture has there.
+    extended: by how much, across and down, it was padded with pixels of its own.
     """
 
     size: tuple[int, int] | None = None
@@ -44,6 +45,7 @@ class Composition:
     cropped: bool = False
     flipped: bool = False
     hidden: bool = False
+    extended: tuple[int, int] | None = None
 
     def add(self, step: Step, interpolation: str) -> None:
         """Take one more step; ``interpolation`` is the step's own where it resamples."""
@@ -76,6 +78,24 @@ class Composition:
     def may_pad(self, step: CenterCrop | RandomCrop) -> bool:
         """Return whether some picture may be smaller than the crop."""
         return step.width > self.floor[0] or step.height > self.floor[1]
+
+    def extend(self, pad: Pad) -> None:
+        """Note that what ``pad`` adds is taken from the picture's own pixels."""
+        self.extended = max(pad.left, pad.right), max(pad.top, pad.bottom)
+
+    def check_extended(self, step: Step) -> None:
+        """Refuse a step for which pixels of the picture itself, outside it, cannot be made after decoding."""
+        if self.extended is None:
+            return
+        match step:
+            case CenterCrop() | RandomCrop():
+                # What is mirrored lies as far inside as it shows outside: the crop must hold both.
+                if step.width <= 2 * self.extended[0] or step.height <= 2 * self.extended[1]:
+                    refuse("a crop that may hold less of the picture than was padded by its own pixels")
+                if self.may_pad(step) and (isinstance(step, CenterCrop) or step.if_needed):
+                    refuse("a second padding behind one by the picture's own pixels")
+            case Pad() | Resize() | RandomResizedCrop():
+                refuse("a change of size behind a padding by the picture's own pixels")
 
     def _becomes(self, width: int, height: int) -> None:
         self.size = self.floor = (width, height)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from fastdata.transforms.pixel_steps import PixelStep
-    from fastdata.types import FloatType, Interpolation, Levels, Mode
+    from fastdata.types import Edges, FloatType, Interpolation, Levels, Mode
 
 __all__ = [
     "CenterCrop",
@@ -107,6 +107,7 @@ class Plan:
     batch. With floats, ``levels`` (types.Levels, read-only) holds the value of each grey level, to the bit what
     torchvision computes (in bfloat16 and float16 it rounds after each step); for a device that computes it instead, in
     float32, rounded once: (v / divisor - mean[c]) / std[c]. With uint8, levels is None and divisor 1.
+    edges: what lies outside a picture: the fill colour, or its own pixels (after decoding, which leaves fill there).
     output_size: (width, height) of every result, or None where it depends on the picture.
     output_kind: "pil" where the pipeline never makes a tensor, so that torchvision's would give PIL images.
     description: one line per step of the user's pipeline, for explain().
@@ -123,6 +124,7 @@ class Plan:
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
     fill: tuple[int, ...] = (0, 0, 0)
+    edges: Edges = "constant"
     interpolation: Interpolation = "bilinear"
     antialias: bool = True
     output_size: tuple[int, int] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from fastdata.transforms.plan import (
     Resize,
     VerticalFlip,
 )
+from fastdata.types import Edges
 
 if TYPE_CHECKING:
     from fastdata.transforms.levels import Scaling
@@ -41,6 +42,7 @@ class Geometric:
     interpolation: Interpolation = "bilinear"
     antialias: bool = True
     fill: tuple[int, ...] = (0, 0, 0)
+    edges: Edges = "constant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,13 @@ def _padding(value: object, *, torch_order: bool) -> Pad | None:
     return Pad(left, top, right, bottom) if any(whole) else None
 
 
-def _constant(step: Any) -> None:  # noqa: ANN401  any object of a known type
-    if step.padding_mode != "constant":
-        refuse(f"padding_mode {step.padding_mode!r} is not known to the engine")
+def _edges(step: Any, *, if_needed: bool = False) -> Edges:  # noqa: ANN401  any object of a known type
+    for mode in get_args(Edges):
+        if step.padding_mode == mode:
+            if mode != "constant" and if_needed:
+                refuse(f"pad_if_needed with padding_mode {mode!r}")
+            return cast("Edges", mode)
+    return refuse(f"padding_mode {step.padding_mode!r} is not known to the engine")
 
 
 def _resize(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
@@ -132,14 +138,14 @@ def _random_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001
     crop = RandomCrop(*_size(step.size), if_needed=bool(step.pad_if_needed))
     if pad is None and not crop.if_needed:
         return Geometric((crop,))
-    _constant(step)
-    return Geometric((crop,) if pad is None else (pad, crop), fill=colour(step.fill))
+    edges = _edges(step, if_needed=crop.if_needed)
+    return Geometric((crop,) if pad is None else (pad, crop), fill=colour(step.fill), edges=edges)
 
 
 def _pad(step: Any, v2: bool) -> Read:  # noqa: ANN401, ARG001, FBT001
-    _constant(step)
+    edges = _edges(step)
     pad = _padding(step.padding, torch_order=False)
-    return Nothing() if pad is None else Geometric((pad,), fill=colour(step.fill))
+    return Nothing() if pad is None else Geometric((pad,), fill=colour(step.fill), edges=edges)
 
 
 def _random_resized_crop(step: Any, v2: bool) -> Read:  # noqa: ANN401, FBT001

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from fastdata.transforms import Plan, compile_transform, plan_geometry
+from fastdata.transforms.edges import extended
 from fastdata.transforms.picture import Picture, Room
 from fastdata.transforms.pixel_ops import apply
 
@@ -48,7 +49,12 @@ def render(plan: Plan, picture: Image.Image, draws: np.ndarray | None = None, *,
         noisy = np.random.default_rng(1).integers(0, 256, pixels.shape).astype(np.uint8)
         noisy[top:bottom, left:right] = pixels[top:bottom, left:right]
         pixels = noisy
-    return show(geometry, 0, pixels)
+    shown = show(geometry, 0, pixels)
+    if plan.edges == "constant":
+        return shown
+    batch = shown.copy()[None]
+    extended(lambda _: {}, geometry, plan.edges)(batch)
+    return batch[0]
 
 
 def show(geometry: Geometry, row: int, pixels: np.ndarray) -> np.ndarray:

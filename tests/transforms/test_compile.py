@@ -218,7 +218,7 @@ REFUSED = [
     (changed(v1.RandomResizedCrop(9), scale=None), "scale None"),
     (changed(v1.RandomResizedCrop(9), ratio=(0.0, 1.0)), "reaches 0"),
     (changed(v1.Resize(9), interpolation="cubic"), "interpolation 'cubic'"),
-    (v1.RandomCrop(9, padding=1, padding_mode="reflect"), "padding_mode 'reflect'"),
+    (changed(v1.Pad(9), padding_mode="mirror"), "padding_mode 'mirror'"),
     (v1.RandomCrop(9, padding=-1), "padding -1"),
     (v2.RandomCrop(9, padding=1, fill={tv_tensors.Image: 1}), "differs by type"),
     (v1.RandomCrop(9, padding=1, fill=256), "no colour"),

@@ -11,6 +11,8 @@ import torch
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
+from fastdata.errors import OptionError
+from fastdata.loader import FastLoader
 from fastdata.transforms import Plan, compile_transform, draw, plan_geometry
 
 MODULES = {"v1": v1, "v2": v2}
@@ -112,16 +114,14 @@ def test_pad(module, padding_mode, on_tensor, make_picture, render):
     for padding, fill in itertools.product(PADDING, FILLS):
         if module == "v1" and (fill is None or isinstance(fill, list)):
             continue
-        if on_tensor and isinstance(fill, tuple | list) and module == "v1":
-            continue
+        if on_tensor and isinstance(fill, tuple | list) and (module == "v1" or padding_mode != "constant"):
+            continue  # torchvision's own error
         step = MODULES[module].Pad(padding, 0 if fill is None else fill, padding_mode)
         transform = MODULES[module].Compose([*start(MODULES[module], on_tensor), step])
         plan = compile_transform(transform)
         if not isinstance(plan, Plan):
-            assert padding_mode != "constant" or on_tensor, plan
-            assert f"padding_mode {padding_mode!r}" in plan.reason or "a fill colour on a tensor" in plan.reason
+            assert "a fill colour on a tensor" in plan.reason
             continue
-        assert padding_mode == "constant"
         picture = make_picture(30, 20)
         assert (render(plan, picture) == pixels(transform(picture))).all(), (padding, fill)
 
@@ -143,11 +143,75 @@ def test_random_crop(module, padding, if_needed, on_tensor, make_picture, render
         picture = make_picture(*size)
         assert (render(plan, picture) == pixels(transform(picture))).all(), (fill, size)
     for mode in ("edge", "reflect", "symmetric"):
-        plan = compile_transform(MODULES[module].RandomCrop(9, padding, pad_if_needed=if_needed, padding_mode=mode))
-        if if_needed or (padding is not None and np.any(padding)):
-            assert f"padding_mode '{mode}' is not known" in plan.reason
+        crop = MODULES[module].RandomCrop(29, padding, pad_if_needed=if_needed, padding_mode=mode)
+        plan = compile_transform(crop)
+        if if_needed:
+            assert f"pad_if_needed with padding_mode '{mode}'" in plan.reason
         else:
-            assert isinstance(plan, Plan)  # nothing is padded
+            assert isinstance(plan, Plan)
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric"])
+@pytest.mark.parametrize("module", MODULES)
+def test_a_crop_of_what_was_padded_by_its_own_pixels(module, mode, make_picture, render):
+    """Every place of the crop, mirrored or not, of pictures that are larger and smaller than it."""
+    transform = [
+        MODULES[module].RandomCrop((20, 24), [3, 5, 7, 2], padding_mode=mode),
+        MODULES[module].RandomHorizontalFlip(),
+        MODULES[module].RandomVerticalFlip(),
+    ]
+    plan = compile_transform(transform)
+    assert isinstance(plan, Plan), plan
+    for size in [(30, 25), (15, 14), (24, 20)]:
+        picture = make_picture(*size)
+        padded = np.asarray(MODULES[module].functional.pad(picture, [3, 5, 7, 2], padding_mode=mode))
+        for row in draw(plan, 2, 0, np.arange(40)):
+            left, top = int(row[0] * (size[0] + 10 - 24 + 1)), int(row[1] * (size[1] + 7 - 20 + 1))
+            expected = padded[top : top + 20, left : left + 24]
+            expected = expected[:, ::-1] if row[2] < 0.5 else expected
+            expected = expected[::-1] if row[3] < 0.5 else expected
+            assert (render(plan, picture, row) == expected).all(), (size, row)
+
+
+def test_the_usual_crop_of_small_pictures_in_batches(packs):
+    places = [v1.Resize((32, 32)), v1.RandomCrop(32, 4, padding_mode="reflect"), v1.RandomHorizontalFlip()]
+    floats = [v1.ToTensor(), v1.Normalize([0.5] * 3, [0.5] * 3)]
+    for more in ([v1.PILToTensor()], [v1.ColorJitter(0.2), v1.PILToTensor()], floats):
+        transform = v1.Compose([*places, *more])
+        one = FastLoader(packs["lmdb"], 7, transform=transform, seed=1, num_workers=0, engine=True)
+        other = FastLoader(packs["tar"], 7, transform=transform, seed=1, num_workers=2, engine=True)
+        for (a, _), (b, _) in zip(one, other, strict=True):
+            assert torch.equal(a, b)
+            assert a.amin() < a.amax()
+    # The same places, with the fill colour: what is inside is equal, what was black is not.
+    plain = v1.Compose([v1.Resize((32, 32)), v1.RandomCrop(32, 4), v1.RandomHorizontalFlip(), v1.PILToTensor()])
+    reflected = v1.Compose([*places, v1.PILToTensor()])
+    black, full = (next(iter(FastLoader(packs["lmdb"], 21, transform=one, seed=1)))[0] for one in (plain, reflected))
+    inside = (black != 0).any(dim=1, keepdim=True).expand_as(black)
+    assert torch.equal(black[inside], full[inside])
+    assert (full[~inside] > 0).float().mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("transform", "why"),
+    [
+        ([v1.Pad(5, padding_mode="edge"), v1.CenterCrop(10)], "may hold less of the picture"),
+        ([v1.Pad(5, padding_mode="edge"), v1.Resize(40)], "a change of size behind a padding"),
+        ([v1.Pad(5, padding_mode="edge"), v1.Pad(1)], "a change of size behind a padding"),
+        ([v1.Pad(5), v1.Pad(1, padding_mode="edge")], "behind another padding"),
+        ([v1.Pad(5, padding_mode="edge"), v1.CenterCrop(400)], "a second padding"),
+    ],
+)
+def test_paddings_that_cannot_be_made_after_decoding_are_refused(transform, why):
+    assert why in compile_transform(transform).reason
+
+
+def test_a_picture_that_is_too_small_for_its_padding_is_named(packs):
+    loader = FastLoader(
+        packs["lmdb"], 4, transform=[v1.Resize((3, 3)), v1.Pad(5, padding_mode="reflect")], num_workers=0
+    )
+    with pytest.raises(OptionError, match="a picture of 3 pixels cannot be padded by 5"):
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("size", [9, [9], (20, 31), (70, 31), (70, 90)])
