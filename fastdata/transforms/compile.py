@@ -60,8 +60,9 @@ def compile_transform(transform: object) -> Plan | Unsupported:
     """Return what ``transform`` asks for, read anew at each call, or why worker processes must run it.
 
     Understood: None, one torchvision v1 or v2 transform, their Compose, torch.nn.Sequential, lists or tuples of them,
-    and what ``batch_op`` has marked. The plan gives torchvision's pixels for a PIL image within 1 grey level, and its
-    random steps' distribution; pixel_steps.py says it of each step of pixels.
+    and what ``batch_op`` has marked. The plan gives torchvision's pixels for a PIL image within 1 grey level (a few
+    pixels of a uint8 tensor that is resized: 2), and its random steps' distribution; pixel_steps.py says it of each
+    step of pixels.
     """
     builder = _Builder()
     number, step = 0, transform

