@@ -36,6 +36,44 @@ def test_import_takes_no_thread_and_starts_no_process():
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "1\n"
 
 
+_WITHOUT_EXTRAS = """
+import sys
+
+class Absent:
+    names = {"cv2", "torchvision", "torchcodec", "jpeg4py", "turbojpeg", "webdataset", "matplotlib"}
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ImportError("libGL.so.1: cannot open shared object file: No such file or directory")
+
+sys.meta_path.insert(0, Absent())
+import torch
+from fastdata import FastLoader, decoders
+from fastdata.converters import pack
+
+pack(sys.argv[1], sys.argv[2], workers=1, resize=16, resize_mode="exact")
+decoders()
+model = torch.nn.Linear(3 * 16 * 16, 3)
+before = model.weight.detach().clone()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for workers in (0, 2):
+    for images, labels in FastLoader(sys.argv[2], 8, shuffle=True, num_workers=workers):
+        loss = torch.nn.functional.cross_entropy(model(images.flatten(1) / 255), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+assert not torch.equal(model.weight, before)
+assert not Absent.names & {name for name in sys.modules}
+print(FastLoader(sys.argv[2], 8).explain().partition(",")[0])
+"""
+
+
+def test_without_extras_and_libgl_packing_and_training_work(image_folder, tmp_path):  # C157
+    command = [sys.executable, "-c", _WITHOUT_EXTRAS, str(image_folder), str(tmp_path / "p.lmdb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "threaded engine\n"
+
+
 def test_version_is_that_of_the_distribution():
     import fastdata
 

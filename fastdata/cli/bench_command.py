@@ -69,8 +69,18 @@ def _text(report: dict[str, Any]) -> str:
             f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}",
             title,
             *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)),
+            *_stages(report),
         ]
     )
+
+
+def _stages(report: dict[str, Any]) -> list[str]:
+    """Return a line that says what binds, where it was measured."""
+    if "stages" not in report:
+        return []
+    times = report["stages"]["microseconds"]
+    parts = ", ".join(f"{name} {value:.1f} us ({value / sum(times.values()):.0%})" for name, value in times.items())
+    return [f"an image in one thread: {parts}; {report['stages']['binds']} binds"]
 
 
 def _decode_table(report: dict[str, Any]) -> tuple[str, list[str], list[list[str]]]:

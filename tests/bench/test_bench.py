@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 import torch
+from PIL import Image
+from torchvision import transforms as T
 
 from fastdata.bench.decode_bench import bench_decode
 from fastdata.bench.load_bench import _agree, _Check, bench_load, train_transform
 from fastdata.bench.rounds import interleave
+from fastdata.bench.stages import stage_times
 from fastdata.cli.main import main
+from fastdata.converters import pack
 from fastdata.errors import OptionError
 from fastdata.loader import FastLoader
+from fastdata.stores.opener import open_store
+from fastdata.transforms import batch_op
 
 
 def test_rounds_are_interleaved_and_warm_ups_are_not_counted():
@@ -47,6 +54,28 @@ def test_bench_load_beside_its_peers(packs, monkeypatch):
     assert set(rows) == {"fastdata", "torchvision, 1 workers", "webdataset"}
     assert rows["torchvision, 1 workers"]["ratio_to_torchvision"] == 1
     assert all(row["images_per_second"] > 0 for row in rows.values())
+
+
+def test_what_binds_is_named(packs, tmp_path, capsys):  # C161
+    def slow(batch):
+        time.sleep(0.2)
+        return batch
+
+    with open_store(packs["lmdb"]) as store:
+        stages = stage_times(store, train_transform(32), batch_size=4)
+        assert set(stages["microseconds"]) == {"reading", "decoding", "transforms"}
+        assert min(stages["microseconds"].values()) > 0
+        waits = T.Compose([T.Resize((8, 8)), batch_op(slow), T.PILToTensor()])
+        assert stage_times(store, waits, batch_size=4)["binds"] == "transforms"
+        with pytest.raises(OptionError, match="Lambda"):
+            stage_times(store, T.Lambda(slow), batch_size=4)
+    (tmp_path / "large").mkdir()
+    Image.new("RGB", (2000, 2000)).save(tmp_path / "large" / "large.jpg")
+    pack(tmp_path / "large", tmp_path / "large.tar", workers=1)
+    with open_store(tmp_path / "large.tar") as store:
+        assert stage_times(store, T.Compose([T.Resize((8, 8)), T.PILToTensor()]), batch_size=1)["binds"] == "decoding"
+    assert main(["bench", "load", str(packs["tars"]), "--rounds", "1", "--no-peers", "--batch-size", "4"]) == 0
+    assert " binds" in capsys.readouterr().out
 
 
 def test_an_unfair_comparison_is_refused():
