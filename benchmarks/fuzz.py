@@ -9,6 +9,7 @@ every target, one after the other; ``--replay FILE`` runs one input again. JPEGs
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.machinery
 import importlib.util
 import json
@@ -75,14 +76,14 @@ def in_a_process(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def load_targets() -> ModuleType:
-    """Import tests/hostile/fuzz_targets.py, which is in no package."""
-    spec = importlib.util.spec_from_file_location("fuzz_targets", ROOT / "tests" / "hostile" / "fuzz_targets.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fuzz_targets"] = module
-    spec.loader.exec_module(module)
-    return module
+    """Import tests/hostile/fuzzing, which is in no installed package."""
+    folder = ROOT / "tests" / "hostile" / "fuzzing"
+    found = importlib.util.spec_from_file_location(
+        "fuzzing", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert found is not None
+    sys.modules["fuzzing"] = importlib.util.module_from_spec(found)
+    return importlib.import_module("fuzzing.targets")
 
 
 class Watch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import random
 import sys
@@ -11,31 +12,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-_PATH = Path(__file__).with_name("fuzz_targets.py")
-_SPEC = importlib.util.spec_from_file_location("fuzz_targets", _PATH)
-fuzz_targets = importlib.util.module_from_spec(_SPEC)
-sys.modules[_SPEC.name] = fuzz_targets  # dataclasses look for their module there
-_SPEC.loader.exec_module(fuzz_targets)
+_FOLDER = Path(__file__).with_name("fuzzing")
+_FOUND = importlib.util.spec_from_file_location(
+    "fuzzing", _FOLDER / "__init__.py", submodule_search_locations=[str(_FOLDER)]
+)
+sys.modules["fuzzing"] = importlib.util.module_from_spec(_FOUND)
+targets = importlib.import_module("fuzzing.targets")
 
 _SLOW = {"verify": 25, "info": 60, "columns": 60, "hdf5": 100, "sidecar": 60}  # a file is written and opened each time
 
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory):
-    return fuzz_targets.Workshop(tmp_path_factory.mktemp("fuzz"))
+    return targets.Workshop(tmp_path_factory.mktemp("fuzz"))
 
 
-@pytest.mark.parametrize("name", list(fuzz_targets.TARGETS))
+@pytest.mark.parametrize("name", list(targets.TARGETS))
 def test_the_inputs_to_begin_with(workshop, name):  # C053 C148 C149
-    begin = fuzz_targets.TARGETS[name].begin()
+    begin = targets.TARGETS[name].begin()
     most = 2 * _SLOW.get(name, 200)
     for data in random.Random(1).sample(begin, min(most, len(begin))):
         getattr(workshop, name)(data)
 
 
-@pytest.mark.parametrize("name", list(fuzz_targets.TARGETS))
+@pytest.mark.parametrize("name", list(targets.TARGETS))
 def test_only_our_errors_come_out(workshop, name):  # C053 C148 C149
-    target = fuzz_targets.TARGETS[name]
+    target = targets.TARGETS[name]
     begin = st.sampled_from(target.begin())
     numbers = st.integers(0, 255)
 
@@ -51,3 +53,24 @@ def test_only_our_errors_come_out(workshop, name):  # C053 C148 C149
         getattr(workshop, name)(bytes(data + tail)[: target.longest])
 
     run()
+
+
+def test_sums_are_made_to_fit(workshop):
+    """Or the fuzzer would never get behind them."""
+    from fuzzing import sums
+
+    from fastdata.stores.opener import open_store
+
+    for kind in ("lmdb", "hdf5"):
+        [seed, *_], spans = workshop.good.of(kind), workshop._column_spans(kind)
+        data = bytearray(seed.data)
+        data[spans["label"][0]] = 1
+        path = workshop.input / seed.name
+        path.write_bytes(sums.with_column_sums(bytes(data), spans))
+        with open_store(path) as store:
+            assert [store.label(i) for i in range(4)] == [1, 1, 0, 1]
+    [seed] = workshop.good.of("sidecar")
+    header, tail = sums.sidecar_parts(seed.data)
+    at = header["columns"]["label"]["offset"]
+    broken = sums.joined_sidecar(sums.json.dumps(header).encode(), tail[:at] + b"\1" + tail[at + 1 :])
+    assert sums.sidecar_parts(sums.with_sidecar_sums(broken))[0]["columns"] != header["columns"]
