@@ -19,7 +19,14 @@ _FOUND = importlib.util.spec_from_file_location(
 sys.modules["fuzzing"] = importlib.util.module_from_spec(_FOUND)
 targets = importlib.import_module("fuzzing.targets")
 
-_SLOW = {"verify": 25, "info": 60, "columns": 60, "hdf5": 100, "sidecar": 60}  # a file is written and opened each time
+_SLOW = {
+    "verify": 12,
+    "info": 25,
+    "columns": 25,
+    "hdf5": 40,
+    "lmdb": 40,
+    "sidecar": 30,
+}  # a file is written and opened each time
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,7 @@ def test_only_our_errors_come_out(workshop, name):  # C053 C148 C149
     numbers = st.integers(0, 255)
 
     @settings(
-        max_examples=_SLOW.get(name, 120), deadline=None, database=None,
+        max_examples=_SLOW.get(name, 70), deadline=None, database=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(begin, st.lists(st.tuples(st.integers(0, target.longest), numbers), max_size=4), st.binary(max_size=40))
