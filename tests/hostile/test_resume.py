@@ -164,3 +164,36 @@ def test_two_runs_do_not_share_what_is_kept(tree, tmp_path):
                 pack(tree, tmp_path / "out.lmdb", workers=1, resume=True)
 
     assert pack(tree, tmp_path / "out.lmdb", workers=1, resume=True, progress=other).samples == 24
+
+
+_OPENS = """
+import sys
+from fastdata.converters import pack
+src, dst = sys.argv[1:]
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+
+def stop(state):
+    if state.done == 12:
+        raise KeyboardInterrupt
+
+try:
+    pack(src, dst, workers=1, resume=True, progress=stop)
+except KeyboardInterrupt:
+    pass
+first = {path for path in opened if path.startswith(src) and path.endswith(".png")}
+opened.clear()
+report = pack(src, dst, workers=1, resume=True)
+second = [path for path in opened if path.startswith(src) and path.endswith(".png")]
+print(len(first), len(second), len(first & set(second)), report.resumed, report.samples)
+"""
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_what_is_kept_is_not_opened_again(tree, tmp_path, name):  # C038
+    line = [sys.executable, "-c", _OPENS, str(tree), str(tmp_path / "out" / name)]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=100)
+    first, second, both, resumed, samples = map(int, done.stdout.split())
+    assert both == 0
+    assert first == resumed >= 12
+    assert (first + second, samples) == (24, 24)
