@@ -13,9 +13,10 @@ from typing import IO, TYPE_CHECKING, Any
 from fastdata.converters.atomic import Partial, partial_path, sync_folder, writing
 from fastdata.converters.content import ContentHash
 from fastdata.converters.tar_members import BLOCK, MemberPlan, Members, header_of, padded
-from fastdata.errors import DestinationExistsError, OptionError, PackError, StoreError
+from fastdata.converters.tar_old import dali_path, existing_files
+from fastdata.errors import OptionError, PackError
 from fastdata.stores.index import IndexBuilder
-from fastdata.stores.sidecar import Shard, Sidecar, read_sidecar, stamp_of, write_sidecar
+from fastdata.stores.sidecar import Shard, Sidecar, stamp_of, write_sidecar
 from fastdata.stores.tar_names import ShardPattern, escape, shard_pattern
 from fastdata.stores.tar_store import index_path_of
 
@@ -48,7 +49,7 @@ class TarWriter:
         self._limits = _Limits(self._dst, self._pattern, options)
         self._overwrite = options.overwrite
         index_path = Path(index_path_of(self._dst))
-        self._old = _existing(self._dst, self._pattern, index_path, overwrite=options.overwrite)
+        self._old = existing_files(self._dst, self._pattern, index_path, overwrite=options.overwrite)
         # An earlier run was stopped while files got their names: what is there is no whole set until this run is done.
         self._unsure = partial_path(index_path).exists()
         self._sidecar = Partial(index_path, overwrite=options.overwrite, keep=self._unsure)
@@ -176,7 +177,7 @@ class _Shard:
     def __init__(self, path: Path, *, overwrite: bool) -> None:
         self.path, self.size = path, 0
         self._tar = Partial(path, overwrite=overwrite)
-        self._idx = Partial(_idx_path(path), overwrite=overwrite)
+        self._idx = Partial(dali_path(path), overwrite=overwrite)
         self._file: IO[bytes] | None = self._tar.path.open("xb", buffering=_BUFFER)
         # How many samples there are stands in the first line, so the lines wait here; beyond 4 MiB on the disk.
         self._lines = tempfile.SpooledTemporaryFile(max_size=4 << 20)  # noqa: SIM115  closed by close and abort
@@ -248,60 +249,3 @@ class _Shard:
         self._lines.close()
         self._tar.abort()
         self._idx.abort()
-
-
-def _idx_path(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(".tar") + ".idx")
-
-
-def _existing(dst: str, pattern: ShardPattern | None, index: Path, *, overwrite: bool) -> set[Path]:
-    """Return the finished files of the old set, which go when the new one is whole; remove unfinished ones.
-
-    Raises DestinationExistsError where there is anything and ``overwrite`` was not given.
-    """
-    if pattern is None:
-        tars = [p for p in (Path(dst), partial_path(dst), partial_path(_idx_path(Path(dst)))) if p.exists()]
-    else:
-        folder, prefix = os.path.split(pattern.prefix)
-        name = re.compile(re.escape(prefix) + r"\d+" + re.escape(pattern.suffix) + r"(\.partial)?")
-        lists = re.compile(
-            re.escape(prefix) + r"\d+" + re.escape(pattern.suffix.removesuffix(".tar")) + r"\.idx\.partial"
-        )
-        names = list(Path(folder or ".").iterdir()) if Path(folder or ".").is_dir() else []
-        tars = [p for p in names if name.fullmatch(p.name) or lists.fullmatch(p.name)]
-    _refuse_another_spelling(dst, pattern, index)
-    there = [*tars, *(p for p in (index, partial_path(index)) if p.exists())]
-    if there and not overwrite:
-        msg = f"{there[0]} exists already; overwrite (--overwrite) replaces it, or choose another name"
-        raise DestinationExistsError(msg)
-    with writing(dst):
-        for path in tars:
-            if path.name.endswith(".partial"):
-                path.unlink(missing_ok=True)
-                if path.name.endswith(".tar.partial"):
-                    partial_path(_idx_path(path.with_suffix(""))).unlink(missing_ok=True)
-    return _files_of(index)
-
-
-def _refuse_another_spelling(dst: str, pattern: ShardPattern | None, index: Path) -> None:
-    """Raise OptionError where the set that the index names has other names: its files would go, and nobody said so."""
-    if pattern is None:
-        return
-    for path in sorted(_files_of(index)):
-        digits = path.name.removeprefix(Path(pattern.prefix).name).removesuffix(pattern.suffix)
-        if path.suffix == ".tar" and not (digits.isdigit() and f"{int(digits):0{pattern.width}d}" == digits):
-            msg = (
-                f"{dst}: the set that lies there, with the index {index.name}, is spelled in another way ({path.name}) "
-                "and would be removed: give its own name, remove it, or choose another one"
-            )
-            raise OptionError(msg)
-
-
-def _files_of(index: Path) -> set[Path]:
-    """Return the files that an old index names, none where it cannot be read."""
-    try:
-        names = [shard.name for shard in read_sidecar(os.fspath(index)).shards]
-    except StoreError:
-        return set()
-    paths = [index.parent / name for name in names if name == os.path.basename(name)]  # noqa: PTH119
-    return {file for path in paths for file in (path, _idx_path(path))}

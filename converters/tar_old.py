@@ -1,0 +1,75 @@
+"""What lies where a tar or a set of tars is to be written: the old set, and what a stopped run left."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastdata.converters.atomic import partial_path, writing
+from fastdata.errors import DestinationExistsError, OptionError, StoreError
+from fastdata.stores.sidecar import read_sidecar
+
+if TYPE_CHECKING:
+    from fastdata.stores.tar_names import ShardPattern
+
+__all__ = ["dali_path", "existing_files"]
+
+
+def dali_path(path: Path) -> Path:
+    """Return where DALI's index of a tar lies."""
+    return path.with_name(path.name.removesuffix(".tar") + ".idx")
+
+
+def existing_files(dst: str, pattern: ShardPattern | None, index: Path, *, overwrite: bool) -> set[Path]:
+    """Return the finished files of the old set, which go when the new one is whole; remove unfinished ones.
+
+    Raises DestinationExistsError where there is anything and ``overwrite`` was not given.
+    """
+    if pattern is None:
+        tars = [p for p in (Path(dst), partial_path(dst), partial_path(dali_path(Path(dst)))) if p.exists()]
+    else:
+        folder, prefix = os.path.split(pattern.prefix)
+        name = re.compile(re.escape(prefix) + r"\d+" + re.escape(pattern.suffix) + r"(\.partial)?")
+        lists = re.compile(
+            re.escape(prefix) + r"\d+" + re.escape(pattern.suffix.removesuffix(".tar")) + r"\.idx\.partial"
+        )
+        names = list(Path(folder or ".").iterdir()) if Path(folder or ".").is_dir() else []
+        tars = [p for p in names if name.fullmatch(p.name) or lists.fullmatch(p.name)]
+    _refuse_another_spelling(dst, pattern, index)
+    there = [*tars, *(p for p in (index, partial_path(index)) if p.exists())]
+    if there and not overwrite:
+        msg = f"{there[0]} exists already; overwrite (--overwrite) replaces it, or choose another name"
+        raise DestinationExistsError(msg)
+    with writing(dst):
+        for path in tars:
+            if path.name.endswith(".partial"):
+                path.unlink(missing_ok=True)
+                if path.name.endswith(".tar.partial"):
+                    partial_path(dali_path(path.with_suffix(""))).unlink(missing_ok=True)
+    return _files_of(index)
+
+
+def _refuse_another_spelling(dst: str, pattern: ShardPattern | None, index: Path) -> None:
+    """Raise OptionError where the set that the index names has other names: its files would go, and nobody said so."""
+    if pattern is None:
+        return
+    for path in sorted(_files_of(index)):
+        digits = path.name.removeprefix(Path(pattern.prefix).name).removesuffix(pattern.suffix)
+        if path.suffix == ".tar" and not (digits.isdigit() and f"{int(digits):0{pattern.width}d}" == digits):
+            msg = (
+                f"{dst}: the set that lies there, with the index {index.name}, is spelled in another way ({path.name}) "
+                "and would be removed: give its own name, remove it, or choose another one"
+            )
+            raise OptionError(msg)
+
+
+def _files_of(index: Path) -> set[Path]:
+    """Return the files that an old index names, none where it cannot be read."""
+    try:
+        names = [shard.name for shard in read_sidecar(os.fspath(index)).shards]
+    except StoreError:
+        return set()
+    paths = [index.parent / name for name in names if name == os.path.basename(name)]  # noqa: PTH119
+    return {file for path in paths for file in (path, dali_path(path))}
