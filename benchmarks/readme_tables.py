@@ -4,6 +4,7 @@ fastdata bench load p256.lmdb --output benchmarks/results/load.json
 fastdata bench decode PHOTOS --output benchmarks/results/decode.json
 python benchmarks/loaders.py ... --output benchmarks/results/loaders.json
 python benchmarks/pack.py ... ; python benchmarks/engine.py ... ; python benchmarks/open_pack.py ...
+python benchmarks/loader_costs.py --output benchmarks/results/loader_costs.json
 python benchmarks/readme_tables.py
 """
 
@@ -87,7 +88,28 @@ def _numbers() -> str:
         f"calls `draft` ({camera['pillow_draft_loop_over_pillow_loop']:.2f} x). Fast pixels differ from exact ones by "
         f"{levels['mean']:.2f} grey levels on average, {levels['percentile_99_9']:.0f} at the 99.9th percentile.\n"
     )
-    return text
+    return text + (_costs() if (RESULTS / "loader_costs.json").exists() else "")
+
+
+def _costs() -> str:
+    costs = _read("loader_costs")
+    first, order, batch, memory = costs["first"], costs["order"], costs["overhead"], costs["memory"]
+    us, after = batch["microseconds"], ", ".join(f"{value:.0f}" for value in memory["bytes_a_sample"])
+    rows = [
+        [
+            f"seconds to the first of {first['samples']:,} samples, shuffled",
+            f"{first['fastdata_seconds']:.2f}",
+            f"{first['dataloader_seconds']:.2f}, after the folder's scan",
+        ],
+        ["kB for the order", f"{order['fastdata_bytes'] / 1e3:.0f}", f"{order['dataloader_bytes'] / 1e3:.0f}"],
+        [
+            "microseconds per batch of 256 images of 8x8",
+            f"{us['fastdata']:.0f}",
+            f"{us['dataloader_held']:.0f} from memory, {us['dataloader_pack']:.0f} from the pack",
+        ],
+        [f"private bytes a sample of {memory['samples']:,}, after epoch 1, 2, 3", after, ""],
+    ]
+    return "\n" + _table(["beside the decoding (`benchmarks/loader_costs.py`)", "fastdata", "DataLoader"], rows)
 
 
 def _measured(report: dict[str, Any], table: str) -> list[dict[str, Any]]:

@@ -1,0 +1,69 @@
+"""What worker processes see and give: an index that no process copies, batches that are the user's to keep."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import numpy as np
+import pytest
+import torch
+from torchvision import transforms as T
+
+from fastdata.converters.writers import WriterOptions, open_writer
+from fastdata.engine.workers import SharedCollate, own_small
+from fastdata.loader import FastLoader
+from fastdata.stores.opener import open_store
+from fastdata.types import Field, Record
+
+TO_TENSOR = T.PILToTensor()
+
+
+def _plainly(image):
+    return TO_TENSOR(image)
+
+
+def _pss(process):
+    with open(f"/proc/{process}/smaps_rollup") as file:
+        return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+
+
+@pytest.mark.slow
+def test_workers_copy_no_index(tmp_path):  # C104, its full size is in benchmarks/loader_costs.py
+    path, n, workers = tmp_path / "many.lmdb", 300_000, 2
+    writer = open_writer(path, WriterOptions(samples=n))
+    for i in range(n):
+        writer.write(
+            Record(f"n{i % 1000:08d}/n{i % 1000:08d}_{i}", (Field("image", "raw", b"12345678" * 24),), i, 8, 8)
+        )
+    writer.finish({})
+    index = open_store(path).index
+    columns = [index.width, index.height, index.label, index.keys.offset, index.keys.blob]
+    columns += [getattr(index.fields["image"], name) for name in ("part", "offset", "length", "codec")]
+    size = sum(np.asarray(column).nbytes for column in columns)
+    assert size > 15e6
+    loader = FastLoader(path, 256, shuffle=True, num_workers=workers, transform=_plainly)
+    assert "worker processes" in loader.explain()
+    iterator = iter(loader)
+    for _ in range(20):
+        next(iterator)
+    everybody = ["self", *(child.pid for child in multiprocessing.active_children())]
+    before = sum(map(_pss, everybody))
+    for _ in range(150):
+        next(iterator)
+    assert sum(map(_pss, everybody)) - before <= 0.1 * size * workers
+
+
+def test_small_tensors_become_the_users_own():
+    small, large = torch.arange(10).share_memory_(), torch.zeros(100_000).share_memory_()
+    plain = torch.ones(3)
+    batch = own_small([small, {"large": large}, plain, "text"])
+    assert batch[0].tolist() == list(range(10))
+    assert not batch[0].is_shared()
+    assert batch[1]["large"] is large
+    assert batch[2] is plain
+
+
+def test_a_workers_batch_is_shared_when_it_is_made():
+    made = torch.zeros(10)
+    assert SharedCollate(lambda rows: (made, rows))([1, 2]) == (made, [1, 2])
+    assert made.is_shared()
