@@ -296,6 +296,23 @@ def test_a_state_between_epochs_begins_the_next(packs):
     assert [_epoch(other), _epoch(other)] == [[], epochs[1]]
 
 
+@pytest.mark.parametrize("transform", [TRAIN, UNKNOWN], ids=["engine", "workers"])
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_state_after_set_epoch_begins_that_epoch(packs, transform, finished):
+    def loader():
+        return FastLoader(packs["lmdb"], 4, shuffle=True, transform=transform, seed=7)
+
+    wanted = loader()
+    wanted.set_epoch(3)
+    wanted = _epoch(wanted)
+    first, other = loader(), loader()
+    if finished:
+        _epoch(first)
+    first.set_epoch(3)
+    other.load_state_dict(first.state_dict())
+    assert _epoch(first) == _epoch(other) == wanted
+
+
 def test_a_few_batches_an_epoch_can_be_consecutive_blocks(packs):  # C143
     loader = FastLoader(packs["lmdb"], 4, shuffle=True, transform=TRAIN, seed=7, num_workers=2)
     wanted = [_bits(batch) for batch in loader]

@@ -127,8 +127,11 @@ class Course:
         return self._indices_of_sampler(progress, self._drawn_batches(progress))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the user is: at the batch delivered last, or where a loaded state says."""
+        """Return where the user is: at the batch delivered last, or where a loaded state or set_epoch says."""
         progress = self._due or self.progress
+        between = self._due is None and (progress.finished or not progress.begun)
+        if between and self._epoch() != progress.epoch + progress.finished:
+            progress = Progress(self._epoch(), self._sampler_epoch())
         return save(progress, self._layout(), self._random(progress))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
