@@ -74,7 +74,7 @@ class PackedDataset(Dataset[Any]):
         image: Any = self.image(index)
         label: Any = self.store.label(index)
         if self.transform is not None:
-            image = self.transform(image)
+            image = _transformed(image, self.transform)
         if self.target_transform is not None:
             label = self.target_transform(label)
         return image, label
@@ -236,7 +236,7 @@ class StreamDataset(IterableDataset[Any]):
                     raise SampleError(msg) from error
                 label: Any = record.label
                 if self.transform is not None:
-                    image = self.transform(image)
+                    image = _transformed(image, self.transform)
                 if self.target_transform is not None:
                     label = self.target_transform(label)
                 yield image, label
@@ -280,3 +280,12 @@ def _windowed(samples: Iterator[Any], window: int, seed: int, epoch: int) -> Ite
     order = np.argsort(words(seed, epoch, drawn + np.arange(len(held)), 1, _WINDOW_STREAM)[:, 0], kind="stable")
     for at in order.tolist():
         yield held[at]
+
+
+def _transformed(image: Any, transform: Any) -> Any:  # noqa: ANN401
+    """Return what a transform, or a list of transforms in turn, makes of an image."""
+    if not isinstance(transform, list | tuple):
+        return transform(image)
+    for step in transform:
+        image = _transformed(image, step)
+    return image

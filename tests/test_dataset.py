@@ -18,6 +18,7 @@ from torchvision.datasets import ImageFolder
 
 from fastdata.dataset import PackedDataset, StreamDataset
 from fastdata.errors import OptionError, SampleError, StoreNotFoundError
+from fastdata.loader import FastLoader
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores, on purpose
 
@@ -45,6 +46,17 @@ def means(packs):
 
 
 # ---------------------------------------------------------------- map-style
+
+
+def test_a_list_of_transforms_is_their_chain(packs):
+    steps = [T.CenterCrop(20), [T.Grayscale(), Number()]]
+    wanted = T.Compose([T.CenterCrop(20), T.Grayscale(), Number()])
+    assert PackedDataset(packs["lmdb"], steps)[3] == PackedDataset(packs["lmdb"], wanted)[3]
+    (ours, theirs) = (list(StreamDataset(packs["lmdb"], transform)) for transform in (steps, wanted))
+    assert ours == theirs
+    batches = FastLoader(packs["lmdb"], 4, transform=steps, num_workers=0)  # Number is nobody's: not the engine
+    assert batches.explain().startswith("DataLoader")
+    assert next(iter(batches))[0].tolist() == pytest.approx([means for means, _ in theirs[:4]])
 
 
 @pytest.mark.parametrize("kind", KINDS)
