@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,9 @@ def pytest_configure() -> None:
     # Python puts the current folder first on the path of its -c and -m; here that is the sources, where neither the
     # compiled core nor fastdata.converters has its place. Tests start processes that are to see what is installed.
     os.environ["PYTHONSAFEPATH"] = "1"
+    # A shell starts what is to run behind it with SIGINT ignored, and children would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

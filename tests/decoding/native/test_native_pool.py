@@ -27,7 +27,15 @@ def work(kit):
 
 
 def tasks():
-    return len(list(Path("/proc/self/task").iterdir()))
+    return {task.name for task in Path("/proc/self/task").iterdir()}
+
+
+def gone(threads):
+    """Whether these end; a thread that was joined may stay in /proc for a moment."""
+    until = time.monotonic() + 20
+    while threads & tasks() and time.monotonic() < until:
+        time.sleep(0.01)
+    return not threads & tasks()
 
 
 def run(decoder, work):
@@ -78,20 +86,25 @@ def test_the_interpreter_is_free_meanwhile(work):
 def test_close_ends_the_threads_and_may_come_twice(work):
     before = tasks()
     decoder = NativeBatchDecoder(5)
-    assert tasks() == before  # none before the first batch
+    assert tasks() <= before  # none before the first batch
     run(decoder, work)
-    assert tasks() == before + 5
+    threads = tasks() - before
+    assert len(threads) == 5
     decoder.close()
     decoder.close()
-    assert tasks() == before
+    assert gone(threads)
     with pytest.raises(OptionError):
         run(decoder, work)
 
 
 def test_a_pool_that_is_dropped_ends_its_threads(work):
     before = tasks()
-    run(NativeBatchDecoder(3), work)
-    assert tasks() == before
+    decoder = NativeBatchDecoder(3)
+    run(decoder, work)
+    threads = tasks() - before
+    assert len(threads) == 3
+    del decoder
+    assert gone(threads)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -171,7 +184,7 @@ def test_without_threads_the_callers_does_the_work(kit):
         with NativeBatchDecoder(threads) as decoder:
             failures.append([(position, status) for position, status, _ in decoder.attempt(encoded, where, out)])
             if not threads:
-                assert tasks() == before
+                assert tasks() <= before
         outs.append(out[:4])
     assert np.array_equal(*outs)
     assert failures[0] == failures[1]
