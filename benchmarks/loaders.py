@@ -38,8 +38,8 @@ TOLERANCE = 0.02  # of the mean in grey levels; 3000 random crops differ by less
 TABLES: dict[str, tuple[Task, str, Sequence[tuple[str, str, str]]]] = {
     "train": ("train", "resized", [
         ("fastdata lmdb", "fastdata", "lmdb"), ("fastdata hdf5", "fastdata", "hdf5"),
-        ("fastdata tar", "fastdata", "tar"), ("fastdata folder", "fastdata", "folder"),
-        ("fastdata raw", "fastdata", "raw"),
+        ("fastdata tar", "fastdata", "tar"), ("fastdata 8 tars", "fastdata", "tars"),
+        ("fastdata folder", "fastdata", "folder"), ("fastdata raw", "fastdata", "raw"),
         ("torchvision 1", "torchvision", "1"), ("torchvision 2", "torchvision", "2"),
         ("webdataset pil", "webdataset", "pil"), ("webdataset cv2", "webdataset", "cv2"),
         ("ffcv jpeg", "ffcv", "jpg"), ("ffcv raw", "ffcv", "raw"), ("dali cpu", "dali", ""),
@@ -65,6 +65,7 @@ AIMS: Sequence[tuple[str, str, str, float]] = (
     ("train", "fastdata lmdb", "dali cpu", 3.0),
     ("train", "fastdata hdf5", "fastdata lmdb", 0.95),
     ("train", "fastdata tar", "fastdata lmdb", 0.95),
+    ("train", "fastdata 8 tars", "fastdata lmdb", 0.95),
     ("train", "fastdata raw", "ffcv raw", 2.5),
     ("evaluate", "fastdata lmdb", "torchvision", 2.6),
     ("original", "fastdata lmdb", "torchvision", 2.5),

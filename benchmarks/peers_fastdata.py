@@ -1,4 +1,4 @@
-"""FastLoader from a pack of the folder's files, bytes unchanged (variants lmdb, hdf5, tar, raw), or from the folder."""
+"""FastLoader from a pack of the files, bytes unchanged (lmdb, hdf5, tar, tars: 8 shards; raw), or from the folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ if TYPE_CHECKING:
 
     from peers_settings import Settings
 
-ENDINGS = {"lmdb": ".lmdb", "hdf5": ".h5", "tar": ".tar", "raw": ".lmdb"}
+NAMES = {
+    "lmdb": "pack.lmdb",
+    "hdf5": "pack.h5",
+    "tar": "pack.tar",
+    "tars": "pack-{000000..}.tar",
+    "raw": "pack.lmdb",
+}
+SHARDS = 8
 
 
 def prepare(folder: Path, settings: Settings) -> None:
@@ -19,7 +26,8 @@ def prepare(folder: Path, settings: Settings) -> None:
     from fastdata.converters import pack
 
     if settings.variant != "folder":
-        pack(folder, _path(folder, settings), codec="raw" if settings.variant == "raw" else "keep")
+        codec = "raw" if settings.variant == "raw" else "keep"
+        pack(folder, _path(folder, settings), codec=codec, shards=SHARDS if settings.variant == "tars" else None)
 
 
 def open(folder: Path, settings: Settings) -> Any:  # noqa: A001, ANN401  the contract's name
@@ -39,4 +47,4 @@ def open(folder: Path, settings: Settings) -> Any:  # noqa: A001, ANN401  the co
 
 
 def _path(folder: Path, settings: Settings) -> Path:
-    return folder if settings.variant == "folder" else settings.scratch / f"pack{ENDINGS[settings.variant]}"
+    return folder if settings.variant == "folder" else settings.scratch / NAMES[settings.variant]
