@@ -134,8 +134,9 @@ def _most(budget: float | None, total: int | None) -> int | None:
     """Return the number of faults that ``budget`` allows."""
     if budget is None:
         return None
-    if not budget >= 0 or (budget >= 1 and budget != int(budget)):
-        msg = f"budget={budget}: expected a whole number of samples, or a share of them below 1"
+    whole = isinstance(budget, int | float)
+    if not whole or not budget >= 0 or (budget >= 1 and budget != int(budget)):
+        msg = f"budget={budget!r}: expected a whole number of samples, or a share of them below 1"
         raise OptionError(msg)
     if budget == 0 or budget >= 1:
         return int(budget)

@@ -23,7 +23,7 @@ from fastdata.engine.cores import usable_cores
 from fastdata.engine.course import Course
 from fastdata.engine.delivery import Delivery
 from fastdata.engine.engine import Engine
-from fastdata.engine.explaining import Facts, explain_engine, explain_workers
+from fastdata.engine.explaining import Facts, explain_engine, explain_ranks, explain_workers
 from fastdata.engine.guarded import Unguarded
 from fastdata.engine.loader_cache import LoaderCache
 from fastdata.engine.looking import shuffle_quality
@@ -184,8 +184,10 @@ class FastLoader(Preparable, DataLoader[T_co]):
             seed=seed,
             generator=generator,
             rank_and_world=rank_and_world(),
+            exact=uneven == "exact",
         )
-        arguments.check_on_error(on_error, dataset)
+        arguments.check_on_error(on_error, max_faults, dataset)
+        arguments.warn_of_classes(dataset)
         arguments.EngineAsked(engine, cache, fidelity, self._mixer).check(self._decoder_name(), self._choose)
         arguments.warn_of_no_batch(self.sampler, self.batch_size, drop_last=drop_last)
 
@@ -234,6 +236,8 @@ class FastLoader(Preparable, DataLoader[T_co]):
             worker_init=self.worker_init_fn is not None,
             mix="" if self._mixer is None else self._mixer.explain(),
             sampling="" if self.sampling is None else repr(self.sampling),
+            ranks=explain_ranks(self.sampler, self.uneven, rank_and_world()),
+            faults="" if self.on_error == "raise" else f"on_error={self.on_error!r}, max_faults={self.max_faults}",
         )
         if choice.plan is None:
             return explain_workers(facts, map_style=not isinstance(self.dataset, IterableDataset))

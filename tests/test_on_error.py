@@ -216,3 +216,11 @@ def test_an_iterable_data_set_ends_where_it_fails():
 
     with pytest.raises(OptionError, match="IterableDataset ends where it fails"):
         FastLoader(Stream(), 2, on_error="skip")
+
+
+def test_a_budget_needs_something_to_bound(packs):
+    with pytest.raises(OptionError, match="max_faults=5 bounds what on_error="):
+        FastLoader(packs["lmdb"], 4, max_faults=5)
+    with pytest.raises(OptionError, match="budget='x': expected a whole number"):
+        FastLoader(packs["lmdb"], 4, on_error="skip", max_faults="x")
+    assert "on_error='skip', max_faults=5" in FastLoader(packs["lmdb"], 4, on_error="skip", max_faults=5).explain()

@@ -12,8 +12,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
 from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
 
 from fastdata.loader import FastLoader
 from fastdata.stores.opener import open_store
@@ -139,3 +143,55 @@ def test_ranks_of_the_environment_that_torchrun_sets(shards, monkeypatch, world,
     samples = 20 // world if uneven == "drop" else -(-20 // world)
     assert seen.total() == (20 if uneven == "exact" else samples * world)
     assert len(seen) == (samples * world if uneven == "drop" else 20)
+
+
+def _over_ranks(monkeypatch, make, world=2):
+    """(key, valid) of every sample of an epoch, of all ranks, in this process."""
+    seen = []
+    for rank in range(world):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", str(world))
+        loader = make(rank)
+        for _ in loader:
+            seen += zip(loader.last.keys, loader.last.valid.tolist(), strict=True)
+    return seen
+
+
+@pytest.mark.parametrize("transform", [EVAL, T.Compose([EVAL, T.Lambda(lambda image: image)])], ids=["engine", "own"])
+@pytest.mark.parametrize("asked", [{"uneven": "exact"}, {"seed": 1}, {"seed": 1, "shuffle": True, "uneven": "exact"}])
+def test_an_order_of_the_loaders_own_is_shared_out_whatever_the_data_set(image_folder, monkeypatch, transform, asked):
+    folder = ImageFolder(str(image_folder), transform)
+    seen = _over_ranks(monkeypatch, lambda _: FastLoader(folder, 4, **asked))
+    assert len(seen) == 22  # as many on each rank
+    assert Counter(key for key, valid in seen if valid) == Counter(path for path, _ in folder.samples)
+
+
+def test_the_padding_of_torchs_own_sampler_is_marked(image_folder, monkeypatch):
+    folder = ImageFolder(str(image_folder), EVAL)
+
+    def make(rank):
+        sampler = DistributedSampler(folder, 2, rank, shuffle=False)
+        return FastLoader(folder, 4, sampler=sampler, uneven="exact")
+
+    seen = _over_ranks(monkeypatch, make)
+    assert len(seen) == 22
+    assert Counter(key for key, valid in seen if valid) == Counter(path for path, _ in folder.samples)
+
+
+def test_one_process_keeps_dataloaders_order(image_folder):
+    folder = ImageFolder(str(image_folder), EVAL)
+    torch.manual_seed(5)
+    wanted = [labels.tolist() for _, labels in DataLoader(folder, 4, shuffle=True)]
+    torch.manual_seed(5)
+    assert [labels.tolist() for _, labels in FastLoader(folder, 4, shuffle=True, uneven="exact")] == wanted
+
+
+def test_explain_says_who_gets_what(packs, image_folder, monkeypatch):
+    folder = ImageFolder(str(image_folder), EVAL)
+    assert "ranks" not in FastLoader(folder, 4).explain()
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert "rank 1 of 3, which share each epoch, uneven='exact'" in FastLoader(packs["lmdb"], 4).explain()
+    assert "each gets every sample" in FastLoader(folder, 4).explain()
+    sampler = DistributedSampler(folder, 3, 1)
+    assert "as your DistributedSampler shares" in FastLoader(folder, 4, sampler=sampler).explain()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 from fastdata.dataset import PackedDataset
+from fastdata.errors import OptionError
 from fastdata.loader import FastLoader
 
 EVAL = T.Compose([T.Resize((16, 16)), T.PILToTensor()])
@@ -128,3 +131,19 @@ def test_a_cache_knows_the_parts_apart(folder, pack):
         for _ in range(2):
             got = torch.cat([images for images, _ in loader])
             assert torch.equal(got.flip(0), torch.cat(wanted))
+
+
+def test_parts_with_other_classes_are_warned_of(packs, image_folder, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(image_folder, other)
+    first = sorted(folder for folder in other.iterdir() if folder.is_dir())[0]
+    shutil.rmtree(first)
+    parts = [PackedDataset(packs["lmdb"]), Subset(ImageFolder(str(other)), range(3))]
+    with pytest.warns(UserWarning, match="different classes, so that one label means different things"):
+        FastLoader(ConcatDataset(parts), 4)
+    FastLoader(ConcatDataset([parts[0], ImageFolder(str(image_folder))]), 4)
+
+
+def test_several_paths_are_told_how_to_be_one_set(packs):
+    with pytest.raises(OptionError, match="several packs: ConcatDataset"):
+        FastLoader([packs["lmdb"], packs["tar"]], 4, transform=T.Resize(8))

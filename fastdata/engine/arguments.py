@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import numbers
+import os
 import warnings
 from collections.abc import Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import ConcatDataset, IterableDataset
 
 from fastdata.decoding.facade import batch_decoder
+from fastdata.engine.reading import leaf_of
 from fastdata.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,7 +22,15 @@ if TYPE_CHECKING:
     from fastdata.engine.choice import Choice
     from fastdata.engine.mixing import Mixer
 
-__all__ = ["EngineAsked", "check_arguments", "check_on_error", "check_start", "check_transforms", "warn_of_no_batch"]
+__all__ = [
+    "EngineAsked",
+    "check_arguments",
+    "check_on_error",
+    "check_start",
+    "check_transforms",
+    "warn_of_classes",
+    "warn_of_no_batch",
+]
 
 
 def check_arguments(transform: object, memory_format: object, seed: object) -> None:
@@ -45,7 +55,9 @@ def check_transforms(dataset: object, transform: object, target_transform: objec
     """
     for name, given in (("transform", transform), ("target_transform", target_transform)):
         if given is not None and getattr(dataset, name, None) is not given:
-            msg = f"{name}= goes with a path or Store; a Dataset has its own: give it there"
+            several = isinstance(dataset, list | tuple) and all(isinstance(p, str | os.PathLike) for p in dataset)
+            hint = "; several packs: ConcatDataset([PackedDataset(path, tf) for path in paths])" if several else ""
+            msg = f"{name}= goes with a path or Store; a Dataset has its own: give it there{hint}"
             raise OptionError(msg)
 
 
@@ -61,8 +73,29 @@ def warn_of_no_batch(sampler: object, batch_size: int | None, *, drop_last: bool
         )
 
 
-def check_on_error(on_error: str, dataset: object) -> None:
-    """Raise OptionError where samples cannot be left out one by one."""
+def warn_of_classes(dataset: object) -> None:
+    """Warn where parts of a ConcatDataset have other classes under the same numbers."""
+    if not isinstance(dataset, ConcatDataset):
+        return
+    named = [list(classes) for part in dataset.datasets if (classes := getattr(leaf_of(part), "classes", None))]
+    other = next((classes for classes in named if classes != named[0]), None)
+    if other is not None:
+        warnings.warn(
+            f"the parts of the ConcatDataset have different classes, so that one label means different things: "
+            f"{_short(named[0])} and {_short(other)}; pack them together, or give the parts a target_transform",
+            stacklevel=3,
+        )
+
+
+def _short(classes: list[str]) -> str:
+    return f"{len(classes)} ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})"  # noqa: PLR2004
+
+
+def check_on_error(on_error: str, max_faults: object, dataset: object) -> None:
+    """Raise OptionError where samples cannot be left out one by one, or none is, whatever their number."""
+    if on_error == "raise" and max_faults is not None:
+        msg = f"max_faults={max_faults!r} bounds what on_error='skip' or 'replace' lets pass: give on_error=, too"
+        raise OptionError(msg)
     if on_error != "raise" and isinstance(dataset, IterableDataset):
         msg = f"on_error={on_error!r}: an IterableDataset ends where it fails; catch errors in its __iter__"
         raise OptionError(msg)

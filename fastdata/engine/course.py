@@ -45,8 +45,9 @@ class Course:
         seed: int | None,
         generator: torch.Generator | None,
         rank_and_world: tuple[int, int],
+        exact: bool = False,
     ) -> None:
-        """Borrow all; batch_sampler None means that samples come one by one."""
+        """Borrow all; batch_sampler None means that samples come one by one. exact: torch's padding is marked, too."""
         self._rank, world = rank_and_world
         self._dataset, self._sampler = dataset, getattr(batch_sampler, "sampler", sampler)
         self._batches = sampler if batch_sampler is None else batch_sampler
@@ -61,6 +62,8 @@ class Course:
         self._generators = {name: g for name, g in named.items() if isinstance(g, torch.Generator)}
         pure = self._order is not None or self._stream
         pure = pure or type(self._sampler) in {SequentialSampler, DistributedSampler}
+        padded = type(self._sampler) is DistributedSampler and not self._sampler.drop_last
+        self._marks_padding = exact and padded
         self._draws = not (pure and (plain or self._stream))
         self._epochs, self._told = 0, self._sampler_epoch()
         self._due: Progress | None = None
@@ -247,7 +250,9 @@ class Course:
     def _jobs_of_sampler(self, progress: Progress, batches: Iterator[tuple[int, Any]]) -> Iterator[Job]:
         for count, batch in batches:
             indices = np.array(batch, np.int64)
-            yield Job(indices, positions_of(count, len(indices), self._sampler), *self._key(progress))
+            positions = positions_of(count, len(indices), self._sampler)
+            valid = positions < len(self._dataset) if self._marks_padding else None
+            yield Job(indices, positions, *self._key(progress), valid)
 
     def _indices_of_sampler(self, progress: Progress, batches: Iterator[tuple[int, Any]]) -> Iterator[Any]:
         for count, batch in batches:

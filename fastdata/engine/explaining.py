@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torch.utils.data.distributed import DistributedSampler
+
+from fastdata.engine.sampler import EpochSampler
+
 if TYPE_CHECKING:
     from fastdata.transforms.plan import Plan
 
-__all__ = ["Facts", "explain_engine", "explain_workers"]
+__all__ = ["Facts", "explain_engine", "explain_ranks", "explain_workers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class Facts:
     worker_init: bool
     mix: str = ""
     sampling: str = ""
+    ranks: str = ""
+    faults: str = ""
 
 
 def explain_workers(facts: Facts, *, map_style: bool) -> str:
@@ -34,8 +40,7 @@ def explain_workers(facts: Facts, *, map_style: bool) -> str:
     lines = [f"DataLoader's own way, {facts.workers} worker processes: {facts.why}"]
     if facts.seed is not None and map_style:
         lines.append(f"randomness: seed {facts.seed}, for the generators of torch, numpy and random at each sample")
-    if facts.sampling:
-        lines.append(f"sampling: {facts.sampling}")
+    lines += _shared(facts)
     if facts.copied_to:
         lines.append(f"batches are copied to {facts.copied_to} as they are")
     lines += _mixed(facts)
@@ -51,8 +56,7 @@ def explain_engine(facts: Facts, plan: Plan, decoder: str) -> str:
         if facts.seed is not None
         else "randomness: torch's generator (order as DataLoader's for a Dataset; crops equal in distribution)",
     ]
-    if facts.sampling:
-        lines.append(f"sampling: {facts.sampling}")
+    lines += _shared(facts)
     if facts.fast:
         lines.append("fidelity fast: what is shrunk is decoded smaller, colours are upsampled plainly")
     if facts.cache:
@@ -69,6 +73,27 @@ def explain_engine(facts: Facts, plan: Plan, decoder: str) -> str:
         lines.append("worker_init_fn is not called: the engine has no worker processes")
     lines += _mixed(facts)
     return "\n".join(lines)
+
+
+def _shared(facts: Facts) -> list[str]:
+    """Return what is said alike of both ways: which samples come, to whom, and what becomes of bad ones."""
+    named = (("sampling", facts.sampling), ("ranks", facts.ranks), ("samples that fail", facts.faults))
+    return [f"{name}: {text}" for name, text in named if text]
+
+
+def explain_ranks(sampler: object, uneven: str | None, place: tuple[int, int]) -> str:
+    """Return who gets which samples, where there are several ranks; place: (rank, world size)."""
+    rank, world = place
+    if world == 1:
+        return ""
+    if isinstance(sampler, EpochSampler) and sampler.num_replicas == world:
+        return f"this is rank {rank} of {world}, which share each epoch, uneven={uneven!r}"
+    if isinstance(sampler, DistributedSampler):
+        return f"rank {sampler.rank} of {sampler.num_replicas}, as your {type(sampler).__name__} shares the samples out"
+    return (
+        f"{world}, and each gets every sample, unless your sampler shares them out; with seed=, uneven= or a "
+        "DistributedSampler they are shared"
+    )
 
 
 def _mixed(facts: Facts) -> list[str]:

@@ -42,16 +42,16 @@ class Asked:
 def own_sampler(dataset: Any, asked: Asked, place: tuple[int, int]) -> EpochSampler | None:  # noqa: ANN401
     """Return the loader's own sampler, or None where DataLoader or the user has the order; raise OptionError.
 
-    place: (rank, world size) of this process. A path shards itself by rank, and so does ``sampling``, whatever the data
-    set; else ranks are the user's to tell.
+    place: (rank, world size) of this process. A loader that has its own order shares it out by rank: of a path, and of
+    any map-style data set with a seed, with ``sampling``, or, where there are several ranks, with ``uneven``.
     """
     if asked.sampling is not None:
         return _sampled(dataset, asked, place)
     if asked.sampler is not None or asked.batch_sampler is not None or isinstance(dataset, IterableDataset):
         return None
-    if not asked.packed and asked.seed is None:
+    rank, world = place
+    if not asked.packed and asked.seed is None and (asked.uneven is None or world == 1):
         return None
-    rank, world = place if asked.packed else (0, 1)
     return EpochSampler(
         dataset,
         shuffle=bool(asked.shuffle),
