@@ -136,7 +136,7 @@ def test_a_cache_knows_the_parts_apart(folder, pack):
 def test_parts_with_other_classes_are_warned_of(packs, image_folder, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(image_folder, other)
-    first = sorted(folder for folder in other.iterdir() if folder.is_dir())[0]
+    first = min(folder for folder in other.iterdir() if folder.is_dir())
     shutil.rmtree(first)
     parts = [PackedDataset(packs["lmdb"]), Subset(ImageFolder(str(other)), range(3))]
     with pytest.warns(UserWarning, match="different classes, so that one label means different things"):
