@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Partial", "no_such_disk", "partial_path", "sync_folder", "writing"]
 
 _SUFFIX = ".partial"
+_OF_LMDB = frozenset({"data.mdb", "lock.mdb"})  # all that a folder of LMDB holds
 
 
 def partial_path(dst: str | os.PathLike[str]) -> Path:
@@ -30,7 +31,8 @@ class Partial:
     """One file or folder in the making: write to ``path``, then ``commit``; ``abort`` removes it.
 
     Raises DestinationExistsError where something lies at ``dst``, or where an unfinished ``dst.partial`` does, unless
-    ``overwrite`` is given. What is overwritten stays whole until the commit.
+    ``overwrite`` is given; and always where a folder lies there that holds more than an LMDB pack. What is overwritten
+    stays whole until the commit.
     """
 
     def __init__(self, dst: str | os.PathLike[str], *, overwrite: bool = False, keep: bool = False) -> None:
@@ -39,6 +41,7 @@ class Partial:
         self._done = False
         if not overwrite:
             _refuse_existing(self.dst, self.path)
+        _refuse_foreign(self.dst)
         with writing(self.dst):
             _make_folder(self.dst.parent)
             if not keep:
@@ -115,7 +118,22 @@ def _refuse_existing(dst: Path, partial: Path) -> None:
         raise DestinationExistsError(msg)
 
 
+def _refuse_foreign(path: Path) -> None:
+    """Raise DestinationExistsError where a folder lies there with anything that LMDB did not write."""
+    if not path.is_dir() or path.is_symlink():
+        return
+    entries = sorted(path.iterdir())
+    foreign = [entry.name for entry in entries if entry.name not in _OF_LMDB or entry.is_dir()]
+    if foreign:
+        msg = (
+            f"{path} is a folder with files of others (the first: {foreign[0]}), and is not removed; "
+            "move them elsewhere, or choose another name"
+        )
+        raise DestinationExistsError(msg)
+
+
 def _remove(path: Path) -> None:
+    _refuse_foreign(path)
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -149,7 +167,7 @@ def _replace(source: Path, dst: Path) -> None:
         return
     old = source
     if not _exchange(source, dst):
-        old = dst.with_name(dst.name + ".old")
+        old = partial_path(dst.with_name(dst.name + ".old"))
         _remove(old)
         dst.rename(old)
         source.rename(dst)

@@ -191,7 +191,10 @@ def _merged_classes(stores: Sequence[Store]) -> tuple[str, ...]:
         return stores[0].classes
     without = [store.path for store in stores if not store.classes and store.index.label is not None]
     if without:
-        msg = f"{without[0]} has labels without class names, another source has class names: pack them one by one"
+        msg = (
+            f"{without[0]} has labels without class names, another source has class names: pack them one by one, "
+            "into packs of their own"
+        )
         raise OptionError(msg)
     return tuple(sorted({name for store in stores for name in store.classes}))
 

@@ -52,24 +52,36 @@ def existing_files(dst: str, pattern: ShardPattern | None, index: Path, *, overw
 
 
 def _refuse_another_spelling(dst: str, pattern: ShardPattern | None, index: Path) -> None:
-    """Raise OptionError where the set that the index names has other names: its files would go, and nobody said so."""
-    if pattern is None:
-        return
-    for path in sorted(_files_of(index)):
-        digits = path.name.removeprefix(Path(pattern.prefix).name).removesuffix(pattern.suffix)
-        if path.suffix == ".tar" and not (digits.isdigit() and f"{int(digits):0{pattern.width}d}" == digits):
+    """Raise OptionError where the index that lies there names files of other names: they would go, nobody said so."""
+    for path in sorted(_tars_of(index)):
+        if not _is_own_name(path.name, dst, pattern):
+            what = "set" if pattern else "pack"
             msg = (
-                f"{dst}: the set that lies there, with the index {index.name}, is spelled in another way ({path.name}) "
-                "and would be removed: give its own name, remove it, or choose another one"
+                f"{dst}: the {what} that lies there, with the index {index.name}, is spelled in another way "
+                f"({path.name}) and would be removed: give its own name, remove it (of a copy: {index.name}), or choose another one"
             )
             raise OptionError(msg)
 
 
+def _is_own_name(name: str, dst: str, pattern: ShardPattern | None) -> bool:
+    """Whether a file's name is that of ``dst``, or of a shard of its pattern."""
+    if pattern is None:
+        return name == Path(dst).name
+    prefix = Path(pattern.prefix + "0").name[:-1]  # "" where the pattern's name begins with its number
+    digits = name.removeprefix(prefix).removesuffix(pattern.suffix)
+    if not (digits.isascii() and digits.isdigit()):
+        return False
+    return name == f"{prefix}{int(digits):0{pattern.width}d}{pattern.suffix}"
+
+
 def _files_of(index: Path) -> set[Path]:
     """Return the files that an old index names, none where it cannot be read."""
+    return {file for path in _tars_of(index) for file in (path, dali_path(path))}
+
+
+def _tars_of(index: Path) -> set[Path]:
     try:
         names = [shard.name for shard in read_sidecar(os.fspath(index)).shards]
     except StoreError:
         return set()
-    paths = [index.parent / name for name in names if name == os.path.basename(name)]  # noqa: PTH119
-    return {file for path in paths for file in (path, dali_path(path))}
+    return {index.parent / name for name in names if name == os.path.basename(name)}  # noqa: PTH119

@@ -10,6 +10,7 @@ import pytest
 
 from fastdata.converters.atomic import Partial, partial_path, writing
 from fastdata.converters.content import ContentHash, record_digest
+from fastdata.converters.writers import WriterOptions, open_writer
 from fastdata.errors import DestinationExistsError, PackError
 from fastdata.types import Field, Record
 
@@ -109,3 +110,31 @@ def test_content_hash_depends_on_order_and_not_on_who_saw_the_bytes():
         hashes.append(whole.hexdigest())
     assert hashes[0] != hashes[1]
     assert len(hashes[0]) == 32
+
+
+@pytest.mark.parametrize("name", ["md.lmdb", "w.h5", "t.tar"])
+def test_a_folder_of_other_files_is_not_replaced(tmp_path, name):
+    writer = WriterOptions(overwrite=True)
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "data.mdb").write_bytes(b"LMDB's")
+    (tmp_path / name / "notes.txt").write_text("mine")
+    with pytest.raises(DestinationExistsError, match=r"the first: notes\.txt"):
+        written(tmp_path / name, writer)
+    (tmp_path / name / "notes.txt").unlink()
+    (tmp_path / f"{name}.partial" / "data.mdb").mkdir(parents=True)  # a folder of that name is not LMDB's
+    with pytest.raises(PackError):
+        written(tmp_path / name, writer)
+    assert (tmp_path / name / "data.mdb").read_bytes() == b"LMDB's"
+    (tmp_path / f"{name}.partial" / "data.mdb").rmdir()
+    (tmp_path / f"{name}.partial").rmdir()
+    written(tmp_path / name, writer)
+    assert not (tmp_path / name).is_dir()
+
+
+def written(dst, options):
+    writer = open_writer(dst, options)
+    try:
+        writer.write(Record("k", (Field("image", "jpeg", b"\xff\xd8\xff"),), 0, 1, 1))
+        writer.finish({})
+    finally:
+        writer.abort()

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastdata import open_store
+from fastdata.converters import repair
 from fastdata.converters.tar_members import header_of
 from fastdata.converters.writers import WriterOptions, open_writer
 from fastdata.errors import DestinationExistsError, IncompletePackError, OptionError, PackError, StoreNotFoundError
+from fastdata.stores.sidecar import read_sidecar, write_sidecar
 from fastdata.stores.tar_names import escape, split_name, unescape
 from fastdata.types import Field, Record
 
@@ -405,3 +408,34 @@ def test_a_set_of_another_spelling_is_not_removed(tmp_path, other):
     with pytest.raises(OptionError, match=r"spelled in another way \(a-000000.tar\)"):
         open_writer(tmp_path / other, WriterOptions(overwrite=True, shard_bytes=1))
     assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_a_copied_index_costs_no_other_pack(tmp_path):
+    one, two = tmp_path / "one.tar", tmp_path / "two.tar"
+    pack(one, [record(i) for i in range(3)])
+    for ending in (".tar", ".idx", ".fdindex"):
+        shutil.copy(one.with_suffix(ending), two.with_suffix(ending))
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    with pytest.raises(OptionError, match=r"two\.tar: the pack .* spelled in another way \(one\.tar\)"):
+        pack(two, [record(9)], overwrite=True)
+    with pytest.raises(OptionError, match="spelled in another way"):
+        repair(one, two, overwrite=True)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    two.with_suffix(".fdindex").unlink()
+    pack(two, [record(9)], overwrite=True)
+    assert {name: (tmp_path / name).read_bytes() for name in before if name.startswith("one")} == {
+        name: data for name, data in before.items() if name.startswith("one")
+    }
+
+
+def test_an_index_may_name_no_file_but_shards_of_its_set(tmp_path):
+    dst = tmp_path / "a-{000..}.tar"
+    pack(dst, [record(i) for i in range(4)], shard_count=2, samples=4)
+    (tmp_path / "a-001.tar").rename(tmp_path / "001.tar")
+    index = tmp_path / "a.set.fdindex"
+    read = read_sidecar(str(index))
+    shards = [read.shards[0], replace(read.shards[1], name="001.tar")]
+    write_sidecar(index, replace(read, shards=shards))
+    with pytest.raises(OptionError, match=r"\(001\.tar\)"):
+        pack(dst, [record(9)], overwrite=True)
+    assert (tmp_path / "001.tar").exists()
