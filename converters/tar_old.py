@@ -58,7 +58,8 @@ def _refuse_another_spelling(dst: str, pattern: ShardPattern | None, index: Path
             what = "set" if pattern else "pack"
             msg = (
                 f"{dst}: the {what} that lies there, with the index {index.name}, is spelled in another way "
-                f"({path.name}) and would be removed: give its own name, remove it (of a copy: {index.name}), or choose another one"
+                f"({path.name}) and would be removed: give its own name, remove it (of a copy: {index.name}), "
+                "or choose another one"
             )
             raise OptionError(msg)
 
