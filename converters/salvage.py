@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastdata.errors import FastdataError, StoreError
+from fastdata.errors import FastdataError, StoreError, StoreNotFoundError
 from fastdata.stores.index import Index
 from fastdata.stores.opener import open_store
 from fastdata.stores.sidecar import Sidecar, read_sidecar, stamp_of
 from fastdata.stores.store import Contents, Store
+from fastdata.stores.tar_names import shard_pattern
 from fastdata.stores.tar_scan import scan_tars
-from fastdata.stores.tar_store import INDEX_ENDING, index_path_of
+from fastdata.stores.tar_sets import INDEX_ENDING, index_path_of, parts_of, shards_there
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +61,7 @@ def open_for_saving(path: str | os.PathLike[str]) -> Salvaged:
         return Salvaged(open_store(name, io="pread"))
     except StoreError as error:
         problems = [Problem("open", "", str(error))]
-        if isinstance(error, FileNotFoundError) and tar_index_of(name) is None:
+        if isinstance(error, StoreNotFoundError) and tar_index_of(name) is None:
             raise
     except Exception as error:  # noqa: BLE001  damage raises what it likes in the libraries below
         problems = [Problem("open", "", f"{name}: {type(error).__name__}: {error}")]
@@ -87,7 +88,7 @@ def tar_index_of(path: str) -> str | None:
 def _open_tars(path: str) -> tuple[Store | None, list[Problem], bool]:
     index_path = tar_index_of(path)
     if index_path is None:
-        return None, [], False
+        return _open_those_there(path)
     try:
         sidecar = read_sidecar(index_path)
         index = Index.from_arrays(sidecar.columns, index_path, len(sidecar.shards))
@@ -106,6 +107,23 @@ def _open_tars(path: str) -> tuple[Store | None, list[Problem], bool]:
     return Store(contents, partial(open_store, path), "pread"), problems, True
 
 
+def _open_those_there(path: str) -> tuple[Store | None, list[Problem], bool]:
+    """Open the tars that are there of a pattern without an index; those that are missing are named."""
+    pattern = shard_pattern(path)
+    if pattern is None or "::" in path or Path(path).is_dir():
+        return None, [], False
+    numbers = shards_there(pattern)
+    there = [pattern.name(number) for number in numbers]
+    if not there:
+        return None, [], False
+    last = numbers[-1] if pattern.stop is None else pattern.stop - pattern.start
+    gone = sorted(set(range(last + 1)) - set(numbers))
+    names = [pattern.name(number) for number in gone]
+    problems = [Problem("shard", "", f"{name}: this shard is missing; copy it again") for name in names]
+    contents = scan_tars(path, [name for name in there if name not in names], "skip")
+    return Store(contents, partial(open_store, path), "pread"), problems, True
+
+
 def _samples_of_parts(index: Index, parts: int) -> NDArray[np.int64]:
     """Return how many samples have their image in each part, by the index."""
     part = np.asarray(index.fields["image"].part, np.int64) if "image" in index.fields else np.zeros(0, np.int64)
@@ -120,8 +138,8 @@ def _find_parts(index_path: str, sidecar: Sidecar, held: NDArray[np.int64]) -> t
         if file.is_file():
             there.setdefault((file.stat().st_size, stamp_of(str(file))), []).append(str(file))
     parts, problems = [], []
-    for shard, samples in zip(sidecar.shards, held.tolist(), strict=True):
-        named = str(folder / Path(shard.name).name)
+    names = parts_of(index_path, [shard.name for shard in sidecar.shards])
+    for named, shard, samples in zip(names, sidecar.shards, held.tolist(), strict=True):
         found = there.get((shard.size, shard.stamp), [])
         if named in found:
             parts.append(named)

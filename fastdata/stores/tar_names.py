@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from fastdata.errors import OptionError, StoreFormatError
 
-__all__ = ["MARK", "ShardPattern", "escape", "field_codec", "image_rank", "shard_pattern", "split_name", "unescape"]
+__all__ = [
+    "MARK",
+    "MOST_SHARDS",
+    "ShardPattern",
+    "escape",
+    "field_codec",
+    "image_rank",
+    "shard_pattern",
+    "split_name",
+    "unescape",
+]
 
 #: What our writer puts into the header's user name: only such members have their escapes undone.
 MARK = b"fastdata"
@@ -23,7 +33,8 @@ _IMAGE_ORDER = {
     ending: rank for rank, ending in enumerate(e for e, codec in _CODEC_OF_ENDING.items() if codec not in _NO_IMAGE)
 }
 _BRACES = re.compile(r"\{(\d+)\.\.(\d*)\}")
-_MOST_SHARDS = 1_000_000  # a typing error must not fill the memory with names
+#: A typing error must not fill the memory with names.
+MOST_SHARDS = 1_000_000
 
 
 def split_name(name: str, where: str) -> tuple[str, str] | None:
@@ -109,7 +120,7 @@ def shard_pattern(path: str) -> ShardPattern | None:
         return None
     first, last = match[1], match[2]
     start, stop = int(first), int(last) if last else None
-    if _BRACES.search(path, match.end()) or (stop is not None and not 0 <= stop - start < _MOST_SHARDS):
+    if _BRACES.search(path, match.end()) or (stop is not None and not 0 <= stop - start < MOST_SHARDS):
         msg = (
             f"{path}: expected one range like {{000000..000127}} or {{000000..}}, the second number not the smaller one"
         )

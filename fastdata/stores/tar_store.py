@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,25 +12,32 @@ import numpy as np
 
 from fastdata.errors import (
     IncompletePackError,
-    MissingPartError,
     StaleIndexError,
     StoreFormatError,
-    StoreNotFoundError,
     TruncatedStoreError,
 )
 from fastdata.stores.index import Index
 from fastdata.stores.sidecar import Shard, read_sidecar, stamp_of
 from fastdata.stores.store import Contents
 from fastdata.stores.tar_headers import BLOCK, Header, parse_header
-from fastdata.stores.tar_names import ShardPattern, escape, shard_pattern, split_name
+from fastdata.stores.tar_names import escape, shard_pattern, split_name
 from fastdata.stores.tar_scan import OnDuplicate, scan_tars
+from fastdata.stores.tar_sets import (
+    INDEX_ENDING,
+    check_there,
+    exists,
+    index_path_of,
+    missing_parts_error,
+    parts_of,
+    resolve,
+    set_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = ["INDEX_ENDING", "index_path_of", "read_tars"]
 
-INDEX_ENDING = ".fdindex"
 _CHECKED_ROWS = 512  # headers looked at when a set is opened: some milliseconds from a local disk
 _CHECKED_STAMPS = 64
 
@@ -46,139 +54,62 @@ def read_tars(
     differ. Without, each header is read once. ``on_duplicate="skip"`` keeps the first of two equal members.
     Raises MissingPartError (naming the shards), IncompletePackError, StoreNotFoundError, StoreFormatError.
     """
-    path, paths, index = _resolve(path_or_paths)
-    if index is not None and _exists(index + ".partial"):
+    path, paths, index = resolve(path_or_paths)
+    if index is not None and exists(index + ".partial"):
         msg = f"{path}: this is an incomplete pack ({index}.partial is left of it); pack again with overwrite"
         raise IncompletePackError(msg)
-    if index is not None and _exists(index):
+    # A link to an index that is not there is not passed over: the names of the classes would go without a word.
+    if index is not None and os.path.lexists(index):
         contents = _by_index(path, index, paths)
         if contents is not None:
             return contents
-    _check_there(path, paths)
-    return scan_tars(path, paths, on_duplicate)
+    check_there(path, paths)
+    contents = scan_tars(path, paths, on_duplicate)
+    whole = _set_with_classes(paths[0]) if paths else None
+    if whole is None:
+        return contents
+    what = "one file" if len(contents.parts) == 1 else f"{len(contents.parts)} files"
+    return replace(contents, info={**contents.info, "without_index": f"{path} is {what} of the set {whole}"})
 
 
-def index_path_of(path: str) -> str:
-    """Return where the index of a tar, or of a set named by a pattern, lies."""
-    pattern = shard_pattern(path)
-    return pattern.index_path if pattern else path.removesuffix(".tar") + INDEX_ENDING
-
-
-def _resolve(
-    given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-) -> tuple[str, list[str] | None, str | None]:
-    """Return a name for errors, the tars asked for (None: all the index names), and the index that may be there."""
-    if not isinstance(given, (str, os.PathLike)):
-        return _resolve_list([os.fspath(p) for p in given])
-    path = os.fspath(given)
-    if "::" in path and not _exists(path):
-        return _resolve_list(path.split("::"))
-    if path.endswith(INDEX_ENDING):
-        return path, None, path
-    if Path(path).is_dir():
-        return _resolve_folder(path)
-    pattern = shard_pattern(path)
-    return (path, [path], index_path_of(path)) if pattern is None else _resolve_pattern(path, pattern)
-
-
-def _resolve_list(paths: list[str]) -> tuple[str, list[str] | None, str | None]:
-    if len(paths) == 1:
-        return _resolve(paths[0])
-    if not paths:
-        msg = "an empty list of tars"
-        raise StoreNotFoundError(msg)
-    patterns = [shard_pattern(path) for path in paths]
-    if not any(patterns):
-        return f"{paths[0]} and {len(paths) - 1} more", paths, _index_of_list(paths)
-    expanded: list[str] = []
-    for path, pattern in zip(paths, patterns, strict=True):
-        expanded += [path] if pattern is None else _resolve_pattern(path, pattern)[1] or _numbered(pattern)
-    return "::".join(paths), expanded, None
-
-
-def _resolve_pattern(path: str, pattern: ShardPattern) -> tuple[str, list[str] | None, str]:
-    if pattern.stop is not None:
-        return path, pattern.names(), pattern.index_path
-    if _exists(pattern.index_path) or _exists(pattern.index_path + ".partial"):
-        return path, None, pattern.index_path
-    return path, _numbered(pattern), pattern.index_path
-
-
-def _numbered(pattern: ShardPattern) -> list[str]:
-    """Return the shards of an open-ended pattern that are there, up to the first gap; the first one in any case."""
-    count = 0
-    while _exists(pattern.name(count)):
-        count += 1
-    return [pattern.name(number) for number in range(max(1, count))]
-
-
-def _resolve_folder(folder: str) -> tuple[str, list[str] | None, str | None]:
-    names = sorted(entry.name for entry in Path(folder).iterdir())
-    indexes = [n for n in names if n.endswith((INDEX_ENDING, INDEX_ENDING + ".partial"))]
-    if len({n.removesuffix(".partial") for n in indexes}) == 1:
-        return folder, None, str(Path(folder, indexes[0].removesuffix(".partial")))
-    tars = [str(Path(folder, n)) for n in names if n.endswith(".tar")]
-    if indexes or not tars:
-        what = f"{len(indexes)} indexes of tar sets: name one of them" if indexes else "no tar"
-        msg = f"{folder}: this folder holds {what}"
-        raise StoreNotFoundError(msg)
-    return folder, tars, None
-
-
-def _index_of_list(paths: list[str]) -> str | None:
-    """Return the index of a set of numbered tars, as its pattern would name it."""
-    stem = paths[0].removesuffix(".tar")
-    prefix = stem.rstrip("0123456789")
-    if prefix == stem:
+def _set_with_classes(path: str) -> str | None:
+    """Return the index of the set that names this tar, and has class names; None where there is none."""
+    index_path = set_of(path)
+    if index_path is None:
         return None
-    pattern = shard_pattern(f"{prefix}{{{stem[len(prefix) :]}..}}.tar")
-    return pattern.index_path if pattern else None
-
-
-def _exists(path: str) -> bool:
-    return Path(path).exists()
-
-
-def _check_there(path: str, paths: list[str] | None) -> None:
-    missing = [p for p in paths or [] if not _exists(p)]
-    if paths is None:
-        msg = f"{path}: no index lies there"
-        raise StoreNotFoundError(msg)
-    if not missing:
-        return
-    unfinished = [p for p in missing if _exists(p + ".partial")]
-    if unfinished:
-        what = f"this is an incomplete pack ({unfinished[0]}.partial is left of it)"
-        msg = f"{unfinished[0]}: {what}; pack again with overwrite"
-        raise IncompletePackError(msg)
-    if len(missing) == len(paths):
-        msg = f"{missing[0]}: nothing lies there"
-        raise StoreNotFoundError(msg)
-    raise _missing(path, missing)
-
-
-def _missing(path: str, missing: list[str]) -> MissingPartError:
-    names = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")  # noqa: PLR2004
-    return MissingPartError(f"{path}: {len(missing)} of the set's files are not there: {names}; copy them again")
+    try:
+        sidecar = read_sidecar(index_path)
+    except StoreFormatError:  # it may have had them
+        return index_path
+    named = any(shard.name == Path(path).name for shard in sidecar.shards)
+    return index_path if named and sidecar.info.get("classes") else None
 
 
 def _by_index(path: str, index_path: str, asked: list[str] | None) -> Contents | None:
-    """Return what the index says after comparing it with the tars; None where it is another set's."""
+    """Return what the index says after comparing it with the tars; None where only some of its files were asked for."""
     sidecar = read_sidecar(index_path)
-    folder = Path(index_path).parent
-    if any(shard.name in {"", ".."} or Path(shard.name).name != shard.name for shard in sidecar.shards):
-        msg = f"{index_path}: the index names a file outside of its folder"
-        raise StoreFormatError(msg)
-    parts = [str(folder / shard.name) for shard in sidecar.shards]
+    parts = parts_of(index_path, [shard.name for shard in sidecar.shards])
     if asked is not None and [Path(p).absolute() for p in asked] != [Path(p).absolute() for p in parts]:
-        return None
-    missing = [part for part in parts if not _exists(part)]
+        check_there(path, asked)
+        if _is_part_of(path, asked, parts):
+            return None
+        more = f" and {len(parts) - 1} more" * (len(parts) > 1)
+        msg = f"{path}: the index {index_path} is that of other files ({parts[0]}{more}); give them their names back"
+        raise StaleIndexError(msg)
+    missing = [part for part in parts if not exists(part)]
     if missing:
-        raise _missing(path, missing)
+        raise missing_parts_error(path, missing)
     index = Index.from_arrays(sidecar.columns, index_path, len(parts))
     _check_sizes(index_path, parts, sidecar.shards)
     _check_rows(index_path, parts, sidecar.shards, index)
     return Contents(path, "tar", parts, index, sidecar.info)
+
+
+def _is_part_of(path: str, asked: list[str], parts: list[str]) -> bool:
+    """Whether these tars are some of the set's; a list may name tars of several sets, and is taken as it stands."""
+    known = {Path(p).absolute() for p in parts}
+    are = [Path(p).absolute() in known for p in asked]
+    return all(are) if len(asked) == 1 or shard_pattern(path) else any(are)
 
 
 def _check_sizes(index_path: str, parts: list[str], shards: Sequence[Shard]) -> None:
@@ -263,6 +194,6 @@ def _spread(n: int, most: int) -> Iterator[int]:
 
 def _stale(index_path: str, part: str, what: str) -> StaleIndexError:
     return StaleIndexError(
-        f"the index {index_path} was made for another version of {part}: {what}; copy both again, or remove the index "
-        "(the tar is then indexed when it is opened)"
+        f"the index {index_path} was made for another version of {part}: {what}; copy both again, or save what is "
+        f"whole with fastdata repair {part} OUT (without the index, class names and checksums would be lost)"
     )

@@ -244,6 +244,48 @@ def test_a_missing_shard_is_named_when_opening(tmp_path):  # C074
             open_store(tmp_path / path)
 
 
+@pytest.mark.parametrize("gone", [[1], [0, 1]])
+def test_an_open_range_with_a_gap_is_an_error(tmp_path, gone):
+    write_pack(tmp_path / "s-{000..}.tar", 12, shard_count=4, samples=12)
+    for path in [*(tmp_path / f"s-{i:03d}.tar" for i in gone), tmp_path / "s.set.fdindex"]:
+        path.unlink()
+    (tmp_path / "s-20240101.tar").touch()  # no number of a shard
+    with pytest.raises(MissingPartError, match=rf"{len(gone)} of .*s-{gone[0]:03d}\.tar"):
+        open_store(tmp_path / "s-{000..}.tar")
+    with open_store(tmp_path / "s-{002..}.tar") as store:
+        assert len(store) == 6
+
+
+@pytest.mark.parametrize("name", ["new.tar", "new.fdindex", "."])
+def test_a_single_tar_is_renamed_with_its_index(tmp_path, name):
+    write_pack(tmp_path / "k.tar", 5)
+    for ending in ("tar", "idx", "fdindex"):
+        (tmp_path / f"k.{ending}").rename(tmp_path / f"new.{ending}")
+    with open_store(tmp_path / name) as store:
+        assert store.classes == tuple("abcde")
+        assert store.index.fields["image"].checksum.all()
+
+
+def test_an_index_of_other_tars_is_never_passed_over(tmp_path):
+    write_pack(tmp_path / "k.tar", 5)
+    write_pack(tmp_path / "other.tar", 6)
+    shutil.copy(tmp_path / "k.fdindex", tmp_path / "other.fdindex")
+    with pytest.raises(StaleIndexError, match=r"other\.fdindex.*other\.tar.*fastdata repair"):
+        open_store(tmp_path / "other.tar")
+    write_pack(tmp_path / "s-{000..}.tar", 12, shard_count=4, samples=12)
+    shutil.copy(tmp_path / "s.set.fdindex", tmp_path / "k.fdindex")
+    shutil.copy(tmp_path / "s.set.fdindex", tmp_path / "n.set.fdindex")
+    for i in range(4):
+        shutil.copy(tmp_path / f"s-{i:03d}.tar", tmp_path / f"n-{i:03d}.tar")
+    for path in ("k.tar", "n-{000..003}.tar"):
+        with pytest.raises(StaleIndexError, match=r"fdindex.*s-000\.tar and 3 more"):
+            open_store(tmp_path / path)
+    (tmp_path / "k.fdindex").unlink()
+    (tmp_path / "k.fdindex").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreNotFoundError, match=r"k\.fdindex"):
+        open_store(tmp_path / "k.tar")
+
+
 def test_every_way_to_name_a_set(tmp_path):
     records = write_pack(tmp_path / "s-{000..}.tar", 12, shard_count=4, samples=12)
     paths = [f"{tmp_path}/s-{i:03d}.tar" for i in range(4)]
