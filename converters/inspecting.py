@@ -14,7 +14,18 @@ if TYPE_CHECKING:
 
 __all__ = ["describe"]
 
-_FACTS = ("mean", "std", "content_hash", "options", "encoder", "made_by", "format_version", "skipped", "ignored")
+_FACTS = (
+    "mean",
+    "std",
+    "content_hash",
+    "options",
+    "encoder",
+    "made_by",
+    "format_version",
+    "skipped",
+    "ignored",
+    "without_index",
+)
 
 
 def describe(store: Store) -> dict[str, Any]:

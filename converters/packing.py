@@ -250,6 +250,7 @@ class _Run:
             skipped=tuple(self._skipped),
             ignored=self._source.ignored,
             unlabelled=self._source.unlabelled,
+            without_index=self._source.without_index,
             differs=dict(self._differs),
             smaller=self._smaller,
             kept=self._kept,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +22,40 @@ __all__ = ["RepairReport", "repair"]
 
 #: What a writer says of its own file: of the damaged one it is no longer true.
 _OF_THE_FILE = frozenset(
-    {"format", "format_version", "samples", "fields", "shards", "content_hash", "sealed", "seals", "columns", "ignored"}
+    {
+        "format",
+        "format_version",
+        "samples",
+        "fields",
+        "shards",
+        "content_hash",
+        "sealed",
+        "seals",
+        "columns",
+        "ignored",
+        "without_index",
+    }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """How many samples were saved into ``dst``, and what was wrong with the pack and with those that were not."""
+    """How many samples were saved into ``dst``, and what was wrong with the pack and with those that were not.
+
+    uncounted: missing tars of a set without an index, of which nobody knows how many samples they had.
+    """
 
     path: str
     dst: str
     samples: int
     saved: int
     problems: tuple[Problem, ...]
+    uncounted: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether every sample was saved."""
+        return self.saved == self.samples and not self.uncounted
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able values."""
@@ -44,7 +65,9 @@ class RepairReport:
         """Yield the summary, a line at a time: each problem, then what was saved."""
         for problem in self.problems:
             yield f"{problem.kind}: {problem.text}"
-        yield f"saved {self.saved} of {self.samples} samples of {self.path} into {self.dst}"
+        tars = f"{self.uncounted} missing tar{'s' * (self.uncounted != 1)}"
+        more = f"; those of {tars} are lost" if self.uncounted else ""
+        yield f"saved {self.saved} of {self.samples} samples of {self.path} into {self.dst}{more}"
 
 
 def repair(
@@ -73,7 +96,8 @@ def repair(
         if not (trusted and opened.trusted):
             msg = f"{store.path}: its keys or labels are damaged, so nothing can be saved: {found[0].text}"
             raise PackError(msg)
-        return _save(store, os.fspath(dst), problems, _How(overwrite, decode, progress))
+        report = _save(store, os.fspath(dst), problems, _How(overwrite, decode, progress))
+        return replace(report, uncounted=opened.uncounted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ class PackReport:
     """What was packed, what was not, and how fast.
 
     bytes_in, bytes_out: of the image fields, as stored in source and pack. ignored: files of the source that are no
-    images, by type. unlabelled: the columns of a manifest without labels. differs: pictures whose pixels are not those
+    images, by type. unlabelled: the columns of a manifest without labels. without_index:
+    tars of fastdata without their index, so without class names, and why. differs: pictures whose pixels are not those
     that torchvision's ImageFolder would give, by cause.
     smaller: pictures that stayed below the size asked for, since nothing is enlarged without upscale. seconds: wall.
     resumed: samples that an earlier run, with resume, had finished. fidelity: as it was asked for. drafted: JPEGs that
@@ -63,6 +64,7 @@ class PackReport:
     unmarked_first: tuple[str, ...] = ()
     truncated: tuple[Skipped, ...] = ()
     unlabelled: tuple[str, ...] = ()
+    without_index: tuple[str, ...] = ()
 
     @property
     def images_per_second(self) -> float:
@@ -103,10 +105,14 @@ class PackReport:
             if self.unmarked > len(self.unmarked_first):
                 yield f"  ... and {self.unmarked - len(self.unmarked_first)} more"
         yield from self._truncated_lines()
+        yield from self._label_lines()
+        yield from self._skipped_lines()
+
+    def _label_lines(self) -> Iterator[str]:
+        yield from (f"no class names: {text}" for text in self.without_index)
         if self.unlabelled:
             columns = ", ".join(self.unlabelled)
             yield f"no labels; further columns: {columns} (--label-column NAME says which of them is the label)"
-        yield from self._skipped_lines()
 
     def _drafted(self) -> str:
         core, pillow = self.drafted.get("core", 0), self.drafted.get("pillow", 0)

@@ -44,11 +44,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """A pack, opened as far as it goes (None: not at all), what was wrong, and whether keys and labels are good."""
+    """A pack, opened as far as it goes (None: not at all), what was wrong, and whether keys and labels are good.
+
+    uncounted: missing shards of a set without an index, of which nobody knows how many samples they had.
+    """
 
     store: Store | None
     problems: tuple[Problem, ...] = ()
     trusted: bool = True
+    uncounted: int = 0
 
 
 def open_for_saving(path: str | os.PathLike[str]) -> Salvaged:
@@ -66,12 +70,13 @@ def open_for_saving(path: str | os.PathLike[str]) -> Salvaged:
     except Exception as error:  # noqa: BLE001  damage raises what it likes in the libraries below
         problems = [Problem("open", "", f"{name}: {type(error).__name__}: {error}")]
     try:
-        store, further, trusted = _open_tars(name)
+        index = tar_index_of(name)
+        store, further, trusted = _open_those_there(name) if index is None else _open_tars(name, index)
     except (FastdataError, OSError) as error:
         return Salvaged(None, (*problems, Problem("index", "", str(error))), trusted=False)
     # What an ordinary open refuses is most often what is then found shard by shard: one thing is one problem.
     told = further if any(p.kind == "shard" for p in further) else (*problems, *further)
-    return Salvaged(store, tuple(told), trusted=trusted)
+    return Salvaged(store, tuple(told), trusted=trusted, uncounted=0 if index else len(further))
 
 
 def tar_index_of(path: str) -> str | None:
@@ -85,10 +90,7 @@ def tar_index_of(path: str) -> str | None:
     return index if Path(index).is_file() else None
 
 
-def _open_tars(path: str) -> tuple[Store | None, list[Problem], bool]:
-    index_path = tar_index_of(path)
-    if index_path is None:
-        return _open_those_there(path)
+def _open_tars(path: str, index_path: str) -> tuple[Store | None, list[Problem], bool]:
     try:
         sidecar = read_sidecar(index_path)
         index = Index.from_arrays(sidecar.columns, index_path, len(sidecar.shards))

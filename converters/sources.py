@@ -101,7 +101,17 @@ class Source:
     @property
     def unlabelled(self) -> tuple[str, ...]:
         """The columns of manifests that have no labels: one of them may be meant as such."""
-        return tuple(dict.fromkeys(str(name) for store in self.stores for name in store.info.get("columns", ())))
+        manifests = [store for store in self.stores if store.kind == "manifest"]  # HDF5 packs call their sums so, too
+        return tuple(dict.fromkeys(str(name) for store in manifests for name in store.info.get("columns", ())))
+
+    @property
+    def without_index(self) -> tuple[str, ...]:
+        """Why tars of ours have no class names here, a text each: they are read without their index."""
+        return tuple(
+            str(store.info["without_index"])
+            for store in self.stores
+            if store.index.label is not None and "without_index" in store.info
+        )
 
     def row(self, position: int) -> Row:
         """Return sample ``position`` of the whole sequence."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fastdata.converters.atomic import partial_path, writing
 from fastdata.errors import DestinationExistsError, OptionError, StoreError
 from fastdata.stores.sidecar import read_sidecar
+from fastdata.stores.tar_sets import parts_of
 
 if TYPE_CHECKING:
     from fastdata.stores.tar_names import ShardPattern
@@ -83,6 +84,6 @@ def _files_of(index: Path) -> set[Path]:
 def _tars_of(index: Path) -> set[Path]:
     try:
         names = [shard.name for shard in read_sidecar(os.fspath(index)).shards]
+        return {Path(part) for part in parts_of(os.fspath(index), names)}
     except StoreError:
         return set()
-    return {index.parent / name for name in names if name == os.path.basename(name)}  # noqa: PTH119

@@ -66,7 +66,8 @@ class VerifyReport:
         decoded = f", {self.decoded} pictures decode" if self.decoded else ""
         unknown = self.samples - self.checked
         without = f"; {unknown} without a checksum" if unknown and self.ok else ""
-        yield f"{self.path}: {self.checked} of {self.samples} records are as packed{decoded}{without}"
+        if self.kind:  # it was opened
+            yield f"{self.path}: {self.checked} of {self.samples} records are as packed{decoded}{without}"
         if not self.ok:
             saved = f"{self.good} of {self.samples} samples can be saved" if self.good else "nothing can be saved"
             how = f": fastdata repair {self.path} OUT" if self.good else "; copy it again, or pack again"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fastdata.converters.salvage import Problem, tar_index_of
 from fastdata.converters.seal import broken_seal, has_seal, rest_sum, spans_of
 from fastdata.errors import StoreError
+from fastdata.stores.tar_sets import shards_beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,15 +86,21 @@ def _tar_problems(store: Store) -> tuple[list[Problem], list[str], bool]:
                 True,
             )
         text = "no index lies beside it, so there are no checksums to compare with"
-        if _is_ours(store):
-            problem = Problem("index", "", f"{store.path}: its index (.fdindex) is missing; {text}")
-            return ([problem] if index_path is None else []), [], True
+        told = store.info.get("without_index")
+        if told and index_path is None:
+            lost = "class names and checksums" if store.index.label is not None else "checksums"
+            return [Problem("index", "", f"{store.path}: {lost} are lost: {told}")], [], True
+        if told:  # its index is damaged, which was said when it was opened
+            return [], [], True
         return [], [f"{store.path}: {text}"], True
     problems: list[Problem] = []
     gone = missing_parts(store)  # named when the set was opened
     for part, (path, (rest, idx)) in enumerate(zip(store.parts, seals, strict=True)):
         if part not in gone:
             problems += _shard_problems(store, part, path, (rest, idx))
+    for path in shards_beside(index_path, [Path(part).name for part in store.parts]) if index_path else ():
+        text = f"{path}: this tar lies beside the set, whose index says {len(seals)} and does not name it; remove it"
+        problems.append(Problem("shard", "", text))
     problems += _padding_problems(index_path)
     return problems, [], True
 
@@ -125,14 +132,3 @@ def _padding_problems(index_path: str | None) -> Iterator[Problem]:
 
     if index_path is not None and not padding_is_zero(index_path):
         yield Problem("index", "", f"{index_path}: bytes between its columns were changed after packing")
-
-
-def _is_ours(store: Store) -> bool:
-    """Whether the first tar's first header has our mark where a user's name stands."""
-    from fastdata.stores.tar_names import MARK  # noqa: PLC0415  tars only
-
-    try:
-        with Path(store.parts[0]).open("rb") as file:
-            return file.read(512)[265:297].rstrip(b"\0") == MARK
-    except (OSError, IndexError):
-        return False

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Save what is good, and name what is not."""
+    """Save what is good, and name what is not; 1 if anything was lost."""
     from fastdata.converters.repairing import repair
 
     report = repair(args.pack, args.out, overwrite=args.overwrite, decode=not args.no_decode)
@@ -30,4 +30,4 @@ def run(args: argparse.Namespace) -> int:
     else:
         for line in report.lines():
             print(line.encode(errors="backslashreplace").decode())
-    return 0
+    return 0 if report.whole else 1

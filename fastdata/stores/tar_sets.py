@@ -23,6 +23,7 @@ __all__ = [
     "parts_of",
     "resolve",
     "set_of",
+    "shards_beside",
     "shards_there",
 ]
 
@@ -172,3 +173,15 @@ def set_of(path: str) -> str | None:
     """Return the index of the set that the tar at ``path`` is a file of, by its name; None where there is none."""
     index = index_of_set([path])
     return index if index is not None and exists(index) else None
+
+
+def shards_beside(index_path: str, names: Sequence[str]) -> list[str]:
+    """Return the tars that are called as the set's shards are, and that its index does not name."""
+    for digits in re.finditer(r"[0-9]+", names[0]):
+        start, stop = digits.span()
+        prefix = str(Path(index_path).parent / names[0][:start]) if start else f"{Path(index_path).parent}/"
+        pattern = ShardPattern(prefix, names[0][stop:], stop - start, 0, None)
+        if Path(pattern.index_path) == Path(index_path):
+            there = (pattern.name(number) for number in shards_there(pattern))
+            return [path for path in there if Path(path).name not in names]
+    return []

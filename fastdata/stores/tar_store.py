@@ -20,7 +20,7 @@ from fastdata.stores.index import Index
 from fastdata.stores.sidecar import Shard, read_sidecar, stamp_of
 from fastdata.stores.store import Contents
 from fastdata.stores.tar_headers import BLOCK, Header, parse_header
-from fastdata.stores.tar_names import escape, shard_pattern, split_name
+from fastdata.stores.tar_names import MARK, escape, shard_pattern, split_name
 from fastdata.stores.tar_scan import OnDuplicate, scan_tars
 from fastdata.stores.tar_sets import (
     INDEX_ENDING,
@@ -36,7 +36,7 @@ from fastdata.stores.tar_sets import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["INDEX_ENDING", "index_path_of", "read_tars"]
+__all__ = ["INDEX_ENDING", "has_mark", "index_path_of", "read_tars"]
 
 _CHECKED_ROWS = 512  # headers looked at when a set is opened: some milliseconds from a local disk
 _CHECKED_STAMPS = 64
@@ -65,11 +65,21 @@ def read_tars(
             return contents
     check_there(path, paths)
     contents = scan_tars(path, paths, on_duplicate)
-    whole = _set_with_classes(paths[0]) if paths else None
-    if whole is None:
+    whole = _set_with_classes(contents.parts[0])
+    if whole is not None:
+        what = "one file" if len(contents.parts) == 1 else f"{len(contents.parts)} files"
+        text = f"{path} is {what} of the set {whole}, whose index has them"
+    elif has_mark(contents.parts[0]):
+        text = f"the index of {path} (.fdindex) is missing"
+    else:
         return contents
-    what = "one file" if len(contents.parts) == 1 else f"{len(contents.parts)} files"
-    return replace(contents, info={**contents.info, "without_index": f"{path} is {what} of the set {whole}"})
+    return replace(contents, info={**contents.info, "without_index": text})
+
+
+def has_mark(path: str) -> bool:
+    """Whether the tar's first header has our mark where a user's name stands: then an index was written, too."""
+    with open(path, "rb") as file:  # noqa: PTH123  a str path from start to end
+        return file.read(BLOCK)[265:297].rstrip(b"\0") == MARK
 
 
 def _set_with_classes(path: str) -> str | None:

@@ -180,6 +180,25 @@ def test_a_label_column_of_another_name(tree, tmp_path, capsys):
     assert "is for manifests" in capsys.readouterr().err
 
 
+def test_class_names_are_never_lost_without_a_word(tree, tmp_path, capsys):
+    pattern = str(tmp_path / "c-{000000..}.tar")
+    assert main(["pack", str(tree), pattern, "--shards", "2", "--workers", "1"]) == 0
+    one = str(tmp_path / "c-000000.tar")
+    capsys.readouterr()
+    assert main(["pack", one, str(tmp_path / "a.lmdb"), "--workers", "1"]) == 0
+    index = tmp_path / "c.set.fdindex"
+    assert f"no class names: {one} is one file of the set {index}, whose index has them\n" in capsys.readouterr().out
+    index.unlink()
+    assert main(["pack", pattern, str(tmp_path / "b.lmdb"), "--workers", "1"]) == 0
+    assert f"no class names: the index of {pattern} (.fdindex) is missing\n" in capsys.readouterr().out
+
+
+def test_the_columns_of_an_hdf5_pack_are_no_columns_of_a_manifest(tree, tmp_path, capsys):
+    assert main(["pack", str(tree), str(tmp_path / "a.h5"), "--workers", "1"]) == 0
+    assert main(["pack", str(tmp_path / "a.h5"), str(tmp_path / "b.h5"), "--workers", "1"]) == 0
+    assert "no labels" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("ending", ["lmdb", "h5", "tar"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_nothing(many, tmp_path, ending, how):

@@ -10,7 +10,14 @@ import pytest
 
 from fastdata.cli.main import main
 from fastdata.converters import repair, verify
-from fastdata.errors import FastdataError, NothingPackedError, OptionError, PackError, StoreNotFoundError
+from fastdata.errors import (
+    FastdataError,
+    NothingPackedError,
+    OptionError,
+    PackError,
+    StaleIndexError,
+    StoreNotFoundError,
+)
 from fastdata.stores.opener import open_store
 from fastdata.types import Field, Record
 
@@ -108,7 +115,7 @@ def test_repair_saves_all_but_the_damaged_records(small, tmp_path, out, capsys):
     assert all(key in err for key in lost)
     assert "3 of 5 samples can be saved: fastdata repair" in err
     dst = tmp_path / "out" / out
-    assert main(["repair", str(small.path), str(dst)]) == 0
+    assert main(["repair", str(small.path), str(dst)]) == 1  # something was lost
     assert "saved 3 of 5" in capsys.readouterr().out
     assert verify(dst).ok
     with open_store(dst) as store:
@@ -176,7 +183,10 @@ def test_shards_missing_swapped_renamed_and_replaced(tmp_path, make):  # C074 C1
     (tmp_path / "set" / "p-000007.tar").write_bytes(data[0])
     assert "lies there as p-000007.tar: it was renamed" in kinds_and_text()[1]
     one.write_bytes(data[0])
-    assert not verify(path).problems  # a stray tar beside the set is none of its files
+    (stray,) = verify(path).problems  # a stray tar beside the set is none of its files
+    assert stray.text.startswith(
+        f"{tmp_path / 'set' / 'p-000007.tar'}: this tar lies beside the set, whose index says 3"
+    )
 
     (tmp_path / "set" / "p-000007.tar").unlink()
     one.write_bytes(data[0][:1500])
@@ -204,9 +214,41 @@ def test_a_set_whose_index_is_damaged_or_gone_is_saved_by_its_headers(tmp_path, 
     index.unlink()
     report = verify(path)
     assert [p.kind for p in report.problems] == ["index"]
-    assert repair(path, tmp_path / "b.lmdb").saved == 6
+    assert "class names and checksums are lost" in report.problems[0].text
+    assert main(["repair", str(path), str(tmp_path / "b.lmdb")]) == 0
     with open_store(tmp_path / "b.lmdb") as store:
         assert [store.label(i) for i in range(6)] == [0, 1, 0, 1, 0, 1]
+
+
+def test_a_set_without_index_and_with_a_gap_is_saved_and_the_gap_named(tmp_path, make, capsys):
+    path = make.write(tmp_path / "set", "tars", make.records(6))
+    gone = tmp_path / "set" / "p-000001.tar"
+    for file in (gone, *(tmp_path / "set").glob("*.fdindex")):
+        file.unlink()
+    assert f"shard: {gone}: this shard is missing" in next(verify(path).lines())
+    assert main(["repair", str(path), str(tmp_path / "a.lmdb")]) == 1
+    assert "saved 4 of 4 samples" in (out := capsys.readouterr().out)
+    assert "those of 1 missing tar are lost" in out
+
+
+def test_a_tar_renamed_with_its_index_is_the_same_pack(tmp_path, make):
+    path = make.write(tmp_path, "tar", make.records(6))
+    for file in list(tmp_path.glob("p.*")):
+        file.rename(tmp_path / f"new{file.suffix}")
+    path = tmp_path / "new.tar"
+    report = verify(path)
+    assert (report.ok, report.checked) == (True, 6)
+    key = damage_record(path, 2)
+    assert [p.key for p in verify(path).problems] == [key]
+    data = bytearray(path.read_bytes())
+    data[:5] = b"other"
+    path.write_bytes(data)  # an ordinary open is refused
+    assert "another file than the one that was packed" in verify(path).problems[0].text
+    with pytest.raises(StaleIndexError, match=r"fastdata repair .*new\.tar"):
+        open_store(path)
+    assert repair(path, tmp_path / "out.lmdb").saved == 5
+    with open_store(tmp_path / "out.lmdb") as store:
+        assert store.classes == ("ant", "bee")
 
 
 def test_wrong_labels_are_worse_than_none(tmp_path, make):
@@ -244,6 +286,7 @@ def test_nothing_there_and_nothing_good(tmp_path, make):
     report = verify(tmp_path / "zeros.h5")
     assert not report.ok
     assert "nothing can be saved" in "\n".join(report.lines())
+    assert "of 0" not in "\n".join(report.lines())
     with pytest.raises(FastdataError):
         repair(tmp_path / "zeros.h5", tmp_path / "out.lmdb")
     assert not (tmp_path / "out.lmdb").exists()
