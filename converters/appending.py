@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import fastdata
 from fastdata.converters.options import PackOptions
 from fastdata.converters.report import Skipped, write_report
+from fastdata.converters.run_lock import RunLock
 from fastdata.converters.sources import open_source, order_of
 from fastdata.converters.statistics import ChannelSums
 from fastdata.converters.working import packed_rows
-from fastdata.converters.writers import WriterOptions, open_writer
+from fastdata.converters.writers import WriterOptions, is_finished, open_writer
 from fastdata.errors import NothingPackedError, OptionError, StoreFormatError, TooManySkippedError
 from fastdata.stores.opener import open_store
 from fastdata.types import Field, Record
@@ -72,6 +73,10 @@ def append(
     """
     path = os.fspath(pack)
     with ExitStack() as stack:
+        # Before the old pack is read: what another run adds to it meanwhile would be lost.
+        lock = RunLock(path) if is_finished(path) else None
+        if lock is not None:
+            stack.callback(lock.release)
         old = stack.enter_context(open_store(path, io="pread"))
         if "content_hash" not in old.info:
             msg = f"{path} is no pack of fastdata, so nothing can be added to it: pack it first"
@@ -80,7 +85,7 @@ def append(
         source = open_source(src, manifest, label_column=label_column)
         stack.callback(source.close)
         keys = {old.key(i) for i in range(len(old))}
-        writer = open_writer(path, _writer_options(old, chosen, len(source)))
+        writer = open_writer(path, _writer_options(old, chosen, len(source)), lock=lock)
         stack.callback(writer.abort)
         if field is not None:
             adding: _Rows | _Column = _Column(old, field, source.stores)

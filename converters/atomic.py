@@ -15,7 +15,7 @@ from fastdata.errors import DestinationExistsError, PackError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Partial", "no_such_disk", "partial_path", "sync_folder", "writing"]
+__all__ = ["Partial", "make_folder", "no_such_disk", "partial_path", "sync_folder", "writing"]
 
 _SUFFIX = ".partial"
 _OF_LMDB = frozenset({"data.mdb", "lock.mdb"})  # all that a folder of LMDB holds
@@ -43,7 +43,7 @@ class Partial:
             _refuse_existing(self.dst, self.path)
         _refuse_foreign(self.dst)
         with writing(self.dst):
-            _make_folder(self.dst.parent)
+            make_folder(self.dst.parent)
             if not keep:
                 _remove(self.path)
 
@@ -152,7 +152,7 @@ def _sync_tree(path: Path) -> None:
         sync_folder(path)
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make a folder that a power cut does not take away again, with all above it that are missing."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastdata.converters.atomic import partial_path
+from fastdata.converters.run_lock import RunLock
 from fastdata.errors import OptionError
 from fastdata.registry import Row, load
 
 if TYPE_CHECKING:
-    from fastdata.types import Writer
+    from collections.abc import Mapping
+    from typing import Any
+
+    from fastdata.types import Record, Writer
 
 __all__ = ["WRITERS", "WriterOptions", "is_finished", "is_half", "open_writer"]
 
@@ -40,8 +44,13 @@ class WriterOptions:
     samples: int | None = None
 
 
-def open_writer(dst: str | os.PathLike[str], options: WriterOptions | None = None) -> Writer:
-    """Return the writer for ``dst``; raise OptionError for an unknown ending or options that do not go together."""
+def open_writer(
+    dst: str | os.PathLike[str], options: WriterOptions | None = None, *, lock: RunLock | None = None
+) -> Writer:
+    """Return the writer for ``dst``; raise OptionError for an unknown ending or options that do not go together.
+
+    One is open for a destination at a time (PackError). lock: what the caller has locked it with already.
+    """
     options = options or WriterOptions()
     ending = os.path.splitext(os.fspath(dst))[1].lower()  # noqa: PTH122  of a brace set too
     if ending not in WRITERS:
@@ -57,8 +66,36 @@ def open_writer(dst: str | os.PathLike[str], options: WriterOptions | None = Non
     if options.subdir and "lmdb_writer" not in WRITERS[ending].target:
         msg = f"{os.fspath(dst)}: subdir is for LMDB; drop the option, or pack to a .lmdb"
         raise OptionError(msg)
-    writer: Writer = load(WRITERS[ending])(dst, options)
-    return writer
+    kind = load(WRITERS[ending])
+    lock = lock or RunLock(dst)
+    try:
+        return _Alone(kind(dst, options), lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+class _Alone:
+    """A writer, and the lock that keeps other runs from its files until it ends."""
+
+    def __init__(self, writer: Writer, lock: RunLock) -> None:
+        self._writer, self._lock = writer, lock
+
+    def write(self, record: Record) -> None:
+        """Append one record."""
+        self._writer.write(record)
+
+    def finish(self, info: Mapping[str, Any]) -> None:
+        """Give the pack its name, and let others have it."""
+        self._writer.finish(info)
+        self._lock.release()
+
+    def abort(self) -> None:
+        """Remove what was written; may be called twice and after finish."""
+        try:
+            self._writer.abort()
+        finally:
+            self._lock.release()
 
 
 def is_finished(dst: str | os.PathLike[str]) -> bool:

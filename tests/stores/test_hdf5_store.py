@@ -154,12 +154,12 @@ def test_absent_and_unfinished(tmp_path):  # C065
         writer.write(record)
     with pytest.raises(IncompletePackError, match="overwrite"):
         read_hdf5(tmp_path / "a.h5")
-    writer._images.flush()
-    writer._file.flush()
+    writer._writer._images.flush()
+    writer._writer._file.flush()
     os.link(tmp_path / "a.h5.partial", tmp_path / "renamed.h5")
     with pytest.raises(StoreFormatError):
         open_store(tmp_path / "renamed.h5")
-    writer._close()
+    writer._writer._close()
     with pytest.raises(IncompletePackError, match="overwrite"):
         open_store(tmp_path / "renamed.h5")
     writer.abort()
