@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import fastdata
+from fastdata.converters.column import OF_THE_FILE, Column
 from fastdata.converters.options import PackOptions
 from fastdata.converters.report import Skipped, write_report
 from fastdata.converters.run_lock import RunLock
@@ -21,24 +23,25 @@ from fastdata.converters.working import packed_rows
 from fastdata.converters.writers import WriterOptions, is_finished, open_writer
 from fastdata.errors import NothingPackedError, OptionError, StoreFormatError, TooManySkippedError
 from fastdata.stores.opener import open_store
-from fastdata.types import Field, Record
+from fastdata.types import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from fastdata.converters.sources import Source
     from fastdata.stores.store import Store
 
 __all__ = ["AppendReport", "append"]
 
-#: What the old pack says of its own file.
-_OF_THE_FILE = frozenset({"format", "format_version", "samples", "fields", "shards", "sealed", "seals", "columns"})
+#: What may be given anew, with what holds where it is not: which of the new samples, and in what order.
+_OF_THE_CHOICE: Mapping[str, Any] = MappingProxyType({"shuffle": False, "seed": 0, "limit": None})
 
 
 @dataclass(frozen=True, slots=True)
 class AppendReport:
     """How many samples the pack had, how many were added, what was skipped, and its classes now.
 
-    With ``field``, ``added`` counts the samples that got it.
+    With ``field``, ``added`` counts the samples that got it, ``without`` those that did not.
     """
 
     dst: str
@@ -46,10 +49,17 @@ class AppendReport:
     added: int
     skipped: tuple[Skipped, ...]
     classes: tuple[str, ...]
+    without: int = 0
+    field: str = ""
 
     def lines(self) -> Iterator[str]:
         """Yield the summary, a line at a time."""
-        yield f"added {self.added} to the {self.before} samples of {self.dst}"
+        if self.field:
+            yield f"added field {self.field!r} to {self.added} of the {self.before} samples of {self.dst}"
+        else:
+            yield f"added {self.added} to the {self.before} samples of {self.dst}"
+        if self.without:
+            yield f"warning: {self.without} samples got no {self.field!r}, as no file has their keys, or it is broken"
         for one in self.skipped:
             yield f"  skipped {one.path}: {one.reason}"
 
@@ -65,11 +75,13 @@ def append(
 ) -> AppendReport:
     """Add the samples of ``src`` to ``pack``, behind those it has; or, with ``field``, a field to those it has.
 
-    The pack's own options hold unless others are given. Its class numbers stay; new classes get the numbers behind
-    them. A key that is there already is an error (OptionError), and the pack stays as it is. With ``field`` the files
-    of ``src`` are stored as they are (no resizing) under that name with the samples of the same keys; keys that the
-    pack does not have are skipped, samples that get none stay without. Crash-safe as ``pack`` is: the old pack or the
-    new one lies there, never a part. Raises OptionError, StoreError, PackError.
+    The pack's own options hold; others are an error (OptionError), but for those that say how to run, shuffle, seed and
+    limit. Its class numbers stay; new classes get the numbers behind them. So is a key that is there already, and
+    labels with class names where the pack's have none, or the reverse; the pack then stays as it is. With ``field`` the
+    files of ``src`` are stored as they are (no resizing) under that name with the samples of the same keys, whose size
+    they must have (OptionError); files that do not decode, and keys that the pack does not have, are skipped, and
+    samples that get none stay without. Crash-safe as ``pack`` is: the old pack or the new one lies there, never a part.
+    One run packs or appends to a pack at a time. Raises OptionError, StoreError, PackError.
     """
     path = os.fspath(pack)
     with ExitStack() as stack:
@@ -88,8 +100,9 @@ def append(
         writer = open_writer(path, _writer_options(old, chosen, len(source)), lock=lock)
         stack.callback(writer.abort)
         if field is not None:
-            adding: _Rows | _Column = _Column(old, field, source.stores)
+            adding: _Rows | Column = Column(old, field, source.stores, chosen)
         else:
+            _check_labels(old, source)
             rows = [source.row(int(k)) for k in order_of(len(source), chosen)]
             twice = [row.key for row in rows if row.key in keys]
             if twice:
@@ -106,7 +119,8 @@ def append(
         adding.judge()
         writer.finish(adding.info(old.info))
         write_report(path, tuple(adding.skipped))
-        return AppendReport(path, len(old), adding.added, tuple(adding.skipped), adding.classes)
+        told = len(old), adding.added, tuple(adding.skipped), adding.classes
+        return AppendReport(path, *told, adding.without, field or "")
 
 
 class _Rows:
@@ -118,7 +132,7 @@ class _Rows:
         self._results, self._options = results, options
         self._sums, self._old = _sums_of(old), old
         self.skipped: list[Skipped] = []
-        self.added = 0
+        self.added = self.without = 0
 
     def first(self, record: Record) -> Record:
         """Return an old sample as it is."""
@@ -133,7 +147,10 @@ class _Rows:
             self.added += 1
             self._sums = None if self._sums is None else self._sums + result.sums
             record, label = result.record, result.record.label
-            if self._numbers and isinstance(label, int) and 0 <= label < len(self._numbers):
+            if self._numbers and isinstance(label, int):
+                if not 0 <= label < len(self._numbers):
+                    msg = f"key {record.key!r} has label {label}, its source {len(self._numbers)} classes: repair it"
+                    raise OptionError(msg)
                 label = self._numbers[label]
             yield Record(record.key, record.fields, label, record.width, record.height, record.extras)
 
@@ -148,12 +165,12 @@ class _Rows:
     def info(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Return the info of the new pack."""
         sums = self._sums
-        told = {name: value for name, value in info.items() if name not in _OF_THE_FILE}
+        told = {name: value for name, value in info.items() if name not in OF_THE_FILE}
         told |= {
             "classes": list(self.classes),
             "class_to_idx": {name: number for number, name in enumerate(self.classes)},
             "skipped": int(info.get("skipped", 0)) + len(self.skipped),
-            "options": self._options.facts(),
+            "options": info.get("options") or self._options.facts(),
             "made_by": f"fastdata {fastdata.__version__}",
             "appended": [*info.get("appended", ()), self.added],
         }
@@ -166,69 +183,49 @@ class _Rows:
         return told
 
 
-class _Column:
-    """A further field of the samples that are there."""
-
-    def __init__(self, old: Store, field: str, stores: tuple[Store, ...]) -> None:
-        if field in old.fields:
-            msg = f"{old.path} has a field {field!r} already; choose another name"
+def _check_labels(old: Store, source: Source) -> None:
+    """Raise OptionError where labels of the source mean something else than the pack's: numbers and names, or none."""
+    labelled, named = old.index.label is not None, bool(old.classes)
+    for store in source.stores:
+        more, more_named = store.index.label is not None, bool(store.classes)
+        if labelled and more and named != more_named:
+            one, two = (store.path, old.path) if named else (old.path, store.path)
+            msg = (
+                f"{one} has labels without class names, {two} has class names: a number would be taken for a class; "
+                f"pack {store.path} into a pack of its own (nothing was added)"
+            )
             raise OptionError(msg)
-        if field in {"extras", "label", ""} or "/" in field:
-            msg = f"a field cannot be called {field!r}; choose another name"
+        if labelled != more:
+            one, two = (old.path, store.path) if labelled else (store.path, old.path)
+            columns = store.info.get("columns", ()) if labelled else ()
+            hint = f" (of its columns {', '.join(columns)}, --label-column NAME says which is the label)"
+            msg = f"{one} has labels, {two} has none{hint if columns else ''}: nothing was added"
             raise OptionError(msg)
-        self.classes, self.added, self._field = old.classes, 0, field
-        self._places = {store.key(i): (store, i) for store in stores for i in range(len(store))}
-        self.skipped: list[Skipped] = []
-        self._path = old.path
-
-    def first(self, record: Record) -> Record:
-        """Return an old sample with the field, where there is one for it."""
-        place = self._places.pop(record.key, None)
-        if place is None:
-            return record
-        from fastdata.decoding.header import sniff  # noqa: PLC0415  columns only
-
-        store, i = place
-        data, codec = bytes(store.read(i)), store.codec(i)
-        store.check(i)
-        self.added += 1
-        more = Field(self._field, sniff(data) if codec == "unknown" else codec, data)
-        return replace(record, fields=(*record.fields, more))
-
-    def rest(self) -> Iterator[Record]:
-        """Yield nothing, and name what fits no sample."""
-        for key, (store, i) in self._places.items():
-            path = store.parts[int(store.index.fields["image"].part[i])]
-            self.skipped.append(Skipped(path, key, "the pack has no sample with this key"))
-        return iter(())
-
-    def judge(self) -> None:
-        """Raise where nothing fits."""
-        if not self.added:
-            msg = f"{self._path}: none of the {len(self.skipped)} files has the key of a sample; nothing was added"
-            raise NothingPackedError(msg)
-
-    def info(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the info of the new pack."""
-        return {name: value for name, value in info.items() if name not in _OF_THE_FILE}
 
 
 def _options(old: Store, given: dict[str, Any]) -> PackOptions:
-    own = old.info.get("options")
+    own = dict(old.info.get("options") or {})
     names = PackOptions.__dataclass_fields__
     unknown = sorted(set(given) - set(names))
     if unknown:
         msg = f"append has no option {unknown[0]!r}; it has {', '.join(names)}"
         raise OptionError(msg)
     try:
-        kept = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(own or {}).items() if k in names}
-        kept |= {"shuffle": False, "seed": 0, "limit": None}
-        return PackOptions(**{**kept, **given})
+        kept = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if k in names}
+        kept |= dict(_OF_THE_CHOICE)
+        facts = PackOptions(**kept).facts() if own else {}
     except (TypeError, ValueError) as error:
-        if isinstance(error, OptionError):
-            raise
         msg = f"{old.path}: its options are damaged ({error})"
         raise StoreFormatError(msg) from error
+    for name in sorted((given.keys() & facts.keys()) - _OF_THE_CHOICE.keys()):
+        value = list(given[name]) if isinstance(given[name], tuple) else given[name]
+        if value != facts[name]:
+            msg = (
+                f"{old.path} was packed with {name}={facts[name]!r}, and {name}={value!r} was given: samples are added "
+                "by the pack's own options; leave it out, or pack into another one"
+            )
+            raise OptionError(msg)
+    return PackOptions(**{**kept, **given})
 
 
 def _writer_options(old: Store, options: PackOptions, more: int) -> WriterOptions:

@@ -6,9 +6,13 @@ import contextlib
 import os
 import weakref
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastdata.converters.atomic import make_folder, partial_path, writing
 from fastdata.errors import PackError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["RunLock", "lock_path"]
 
@@ -33,7 +37,7 @@ class RunLock:
     def __init__(self, dst: str | os.PathLike[str]) -> None:
         """Take the lock, without waiting; the folder of ``dst`` is made if need be."""
         path = lock_path(dst)
-        self._end = lambda: None
+        self._end: Callable[[], object] | None = None
         with writing(dst):
             make_folder(path.parent)
             while (descriptor := _locked(path, dst)) is None:
@@ -43,7 +47,8 @@ class RunLock:
 
     def release(self) -> None:
         """Let go, and leave nothing behind; may be called twice."""
-        self._end()
+        if self._end is not None:
+            self._end()
 
 
 def _locked(path: Path, dst: str | os.PathLike[str]) -> int | None:

@@ -112,3 +112,83 @@ def test_append_as_a_user_types_it(tree, more, tmp_path, capsys):
     assert main(["pack", str(more), dst, "--append", "--overwrite"]) == 2
     assert main(["pack", str(more), str(tmp_path / "none.lmdb"), "--append"]) == 1
     assert main(["verify", dst]) == 0
+
+
+def as_numbers(tree, name, labels):
+    """A manifest of the tree's pictures, with numbers for labels."""
+    rows = [
+        f"{path.relative_to(tree)},{label}" for path, label in zip(sorted(tree.rglob("*.*g")), labels, strict=False)
+    ]
+    path = tree / name
+    path.write_text("\n".join(["path,label", *rows, ""]))
+    return path
+
+
+@pytest.mark.parametrize("labels", [(0, 1, 2), (10, 20, 10), (0.5, 1.5, 2.0)])
+def test_numbers_and_class_names_are_not_mixed(tree, more, tmp_path, labels):
+    numbers = as_numbers(tree, "numbers.csv", labels)
+    with_numbers, with_names = tmp_path / "numbers.lmdb", tmp_path / "names.lmdb"
+    pack(numbers, with_numbers, workers=1)
+    pack(more, with_names, workers=1)
+    before = [path.read_bytes() for path in (with_numbers, with_names)]
+    for dst, src in ((with_numbers, more), (with_names, numbers)):
+        with pytest.raises(OptionError, match=r"numbers\.\w+ has labels without class names, .* of its own"):
+            append(dst, src, workers=1)
+    assert [path.read_bytes() for path in (with_numbers, with_names)] == before
+    with pytest.raises(OptionError, match="into packs of their own"):
+        pack([numbers, more], tmp_path / "both.lmdb")
+
+
+def test_labels_of_one_side_only(tree, more, tmp_path, capsys):
+    dst, flat = str(tmp_path / "out.lmdb"), tmp_path / "flat.lmdb"
+    pack(tree, dst, workers=1)
+    (more / "more.csv").write_text("path,species\nbee/9.png,bee\n")
+    assert main(["pack", str(more / "more.csv"), dst, "--append"]) == 2
+    assert "--label-column NAME says which" in capsys.readouterr().err
+    pack(more / "aaa", flat, workers=1)
+    with pytest.raises(OptionError, match=r"src has labels, .*flat\.lmdb has none"):
+        append(flat, tree)
+
+
+def test_other_options_than_the_packs_are_refused(tree, more, tmp_path, capsys):
+    dst = str(tmp_path / "out.lmdb")
+    pack(tree, dst, workers=1, resize=16, codec="png", background=(1, 2, 3), limit=6, shuffle=True)
+    with open_store(dst) as store:
+        options = store.info["options"]
+    for words, text in (
+        (["--resize", "12"], "resize=16, and resize=12"),
+        (["--background", "3,2,1"], r"background=[1, 2, 3], and background=[3, 2, 1]"),
+        (["--upscale"], "upscale=False, and upscale=True"),
+    ):
+        assert main(["pack", str(more), dst, "--append", *words]) == 2
+        assert f"was packed with {text} was given" in capsys.readouterr().err
+    words = ["--resize", "16", "--background", "1,2,3", "--limit", "2", "--on-error", "raise", "--workers", "1"]
+    assert main(["pack", str(more), dst, "--append", *words]) == 0
+    with open_store(dst) as store:
+        assert len(store) == 8
+        assert store.info["options"] == options  # as it was, for all of them
+
+
+def test_masks_that_do_not_fit(tree, maker, tmp_path, capsys):
+    dst = tmp_path / "out.lmdb"
+    pack(tree, dst, workers=1)
+    maker.root = tmp_path / "masks"
+    maker.put("ant/0.png", maker.picture(1, (64, 48)).convert("L"))
+    maker.put("ant/1.png", maker.picture(2, (48, 64)).convert("L"))
+    before = dst.read_bytes()
+    line = ["pack", str(maker.root), str(dst), "--append", "--field", "mask"]
+    assert main(line) == 2
+    assert "'ant/1': its mask has 48 x 64 pixels, the picture 64 x 48" in capsys.readouterr().err
+    path = maker.put("ant/1.png", maker.picture(2, (64, 48)).convert("L"))
+    path.write_bytes(path.read_bytes()[:100])
+    assert main(line) == 1
+    assert "1 of 2 files cannot be packed, more than max_errors; the first: " in capsys.readouterr().err
+    with pytest.raises(PackError, match=r"ant/1\.png \(key 'ant/1'\) cannot be packed: "):
+        append(dst, maker.root, field="mask", on_error="raise")
+    assert dst.read_bytes() == before
+    assert main([*line, "--max-errors", "50%"]) == 0
+    said = capsys.readouterr().out
+    assert "added field 'mask' to 1 of the 12 samples" in said
+    assert "warning: 11 samples got no 'mask'" in said
+    assert f"skipped {path}: " in said
+    assert verify(dst).ok
