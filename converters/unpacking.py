@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastdata.converters.atomic import writing
 from fastdata.errors import DestinationExistsError, PackError, StoreFormatError
 from fastdata.stores.opener import open_store
 from fastdata.stores.store import Store
@@ -24,6 +26,7 @@ _ENDINGS = {
     "jpeg": ".jpg", "png": ".png", "webp": ".webp", "bmp": ".bmp", "gif": ".gif", "tiff": ".tif", "avif": ".avif",
     "heic": ".heic", "jxl": ".jxl", "jp2": ".jp2", "json": ".json", "text": ".txt", "raw": ".png",
 }  # fmt: skip
+_METADATA = "metadata.jsonl"
 _DEVICES = frozenset({"CON", "PRN", "AUX", "NUL", *(f"{n}{i}" for n in ("COM", "LPT") for i in range(10))})
 
 
@@ -62,8 +65,9 @@ def unpack(
                 tree.add(store.record(i), store.classes)
                 if progress is not None:
                     progress(i + 1, total)
+            tree.finish()
         finally:
-            tree.close()
+            tree.abort()
         return UnpackReport(str(dst), total, tree.files, tree.bytes_out, tree.has_metadata)
     finally:
         if store is not src:
@@ -123,10 +127,19 @@ class _Tree:
         if facts:
             self._note({"file_name": name, **facts})
 
-    def close(self) -> None:
-        """Close the metadata file."""
+    def finish(self) -> None:
+        """Give the metadata file its name."""
         if self._metadata is not None:
-            self._metadata.close()
+            with writing(self._root / _METADATA):
+                self._metadata.close()
+                Path(self._metadata.name).replace(self._root / _METADATA)
+
+    def abort(self) -> None:
+        """Remove the metadata file where it has no name yet; may be called after finish."""
+        if self._metadata is not None:
+            with suppress(OSError):  # what is left cannot be written on a full disk
+                self._metadata.close()
+            Path(self._metadata.name).unlink(missing_ok=True)
 
     def _write(self, name: str, data: bytes | memoryview) -> None:
         path = self._root / name
@@ -152,11 +165,12 @@ class _Tree:
         return _NewFile(path, overwrite=self._overwrite)
 
     def _note(self, facts: dict[str, Any]) -> None:
-        if self._metadata is None:
-            path = self._root / "metadata.jsonl"
-            _NewFile(path, overwrite=self._overwrite).write_bytes(b"")
-            self._metadata = path.open("a", encoding="utf-8")
-        self._metadata.write(json.dumps(facts) + "\n")
+        path = self._root / _METADATA
+        with writing(path):
+            if self._metadata is None:
+                _NewFile(path, overwrite=self._overwrite).refuse_old()
+                self._metadata = _partial_beside(path, "metadata.").open("x", encoding="utf-8")
+            self._metadata.write(json.dumps(facts) + "\n")
 
 
 class _NewFile:
@@ -177,20 +191,34 @@ class _NewFile:
             )
             raise StoreFormatError(msg)
 
-    def write_bytes(self, data: bytes | memoryview) -> int:
-        """Write the file, and return its inode number."""
-        try:
-            if self._overwrite:
-                self._path.unlink(missing_ok=True)
-            with self._path.open("xb") as file:
-                file.write(data)
-                return os.fstat(file.fileno()).st_ino
-        except FileExistsError as error:
+    def refuse_old(self) -> None:
+        """Raise DestinationExistsError where a file lies there already, unless it is to be replaced."""
+        if not self._overwrite and os.path.lexists(self._path):
             msg = f"{self._path} exists already; overwrite (--overwrite) replaces it, or choose another folder"
-            raise DestinationExistsError(msg) from error
+            raise DestinationExistsError(msg)
+
+    def write_bytes(self, data: bytes | memoryview) -> int:
+        """Write the file under another name, give it its own when it is whole, and return its inode number."""
+        self.refuse_old()
+        partial = _partial_beside(self._path)
+        try:
+            with partial.open("xb") as file:
+                file.write(data)
+                number = os.fstat(file.fileno()).st_ino
+            partial.replace(self._path)
         except OSError as error:
             msg = f"cannot write {self._path}: {error.strerror}"
             raise PackError(msg) from error
+        finally:
+            partial.unlink(missing_ok=True)  # a full disk, or Ctrl-C
+        return number
+
+
+def _partial_beside(path: Path, kind: str = "") -> Path:
+    """Return a free temporary name in the folder of ``path``, short, as keys may be as long as the disk takes names."""
+    partial = path.with_name(f".unpacking-{os.getpid()}.{kind}partial")
+    partial.unlink(missing_ok=True)
+    return partial
 
 
 def _ending(field: Field) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "main"]
 
 OK, FAILED, USAGE = 0, 1, 2
-INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT, + SIGTERM, as shells have it
+SIGNALLED, INTERRUPTED = 128, 130  # 128 + a signal's number, as shells have it; SIGINT's
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +45,17 @@ COMMANDS: dict[str, Command] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 terminated."""
+    """Run one command and return its exit code: 0 done, 1 failed, 2 wrong usage, 128 + a signal that stopped it."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run(words)
     except SystemExit as stop:  # argparse ends so, after --help (0) and wrong usage (2)
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt as stop:
-        terminated = type(stop).__name__ == "TerminatedError"  # cli/stopping.py's, which few commands import
-        print(f"fastdata: {'terminated' if terminated else 'interrupted'}", file=sys.stderr)
-        return TERMINATED if terminated else INTERRUPTED
+        number = getattr(stop, "number", 0)  # of cli/stopping.py's TerminatedError, which few commands import
+        with contextlib.suppress(OSError):  # a closed terminal shows nothing
+            print(f"fastdata: {'terminated' if number else 'interrupted'}", file=sys.stderr)
+        return SIGNALLED + number if number else INTERRUPTED
     except BrokenPipeError:  # the reader of our output has left, as head does: nobody to tell
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  for the interpreter's last flush
         return FAILED

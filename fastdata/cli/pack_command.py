@@ -128,8 +128,12 @@ def _append(args: argparse.Namespace, options: dict[str, Any]) -> int:
     from fastdata.converters.appending import append
     from fastdata.errors import OptionError
 
-    if not args.append or args.overwrite or args.resume:
-        msg = "--field needs --append, which goes with neither --overwrite nor --resume"
+    if not args.append:
+        msg = "--field needs --append: it adds a field to the samples of the pack that lies at DST"
+        raise OptionError(msg)
+    if args.overwrite or args.resume:
+        other = "--overwrite, which would replace the pack" if args.overwrite else "--resume, which has no work to keep"
+        msg = f"--append adds to the pack that lies at DST, so it does not go with {other}: give one of them"
         raise OptionError(msg)
     with stoppable(args.dst, resume=False):
         sources = {"manifest": args.manifest, "label_column": args.label_column}

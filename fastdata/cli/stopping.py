@@ -1,11 +1,11 @@
-"""What a packing that is stopped says: by Ctrl-C, or by the SIGTERM of a batch system that takes the machine back."""
+"""What a packing that is stopped says: by Ctrl-C, a batch system's SIGTERM, or a closed terminal's SIGHUP."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -14,30 +14,42 @@ if TYPE_CHECKING:
 __all__ = ["TerminatedError", "stoppable"]
 
 
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM came: the run ends as at a Ctrl-C, with everything cleaned up, and another exit code."""
+    """SIGTERM or SIGHUP came (``number``): the run ends as at a Ctrl-C, all cleaned up, with another exit code."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        """Remember which it was."""
+        super().__init__()
+        self.number = int(number)
 
 
 @contextmanager
 def stoppable(dst: str, *, resume: bool | None) -> Iterator[None]:
     """Say on stderr, where the run inside is stopped, what lies at ``dst`` and how to go on; raise again."""
     here = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
-    if here and before is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
+    # What somebody handles or ignores already (nohup and SIGHUP) stays as it is.
+    ours = [number for number in _SIGNALS if here and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _terminate)
     try:
         yield
     except KeyboardInterrupt:
-        print(f"fastdata: {_left(dst, resume=bool(resume))}", file=sys.stderr)
+        with suppress(OSError):  # a closed terminal shows nothing
+            print(f"fastdata: {_left(dst, resume=bool(resume))}", file=sys.stderr)
         raise
     finally:
-        if here and before is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, before)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
-def _terminate(*_: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
-    raise TerminatedError
+def _terminate(number: int, _: object) -> NoReturn:
+    for one in _SIGNALS:
+        if signal.getsignal(one) is _terminate:
+            signal.signal(one, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+    raise TerminatedError(number)
 
 
 def _left(dst: str, *, resume: bool) -> str:

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from fastdata.cli.main import main
+from fastdata.cli.stopping import stoppable
 from fastdata.stores.opener import open_store
 
 
@@ -200,7 +201,7 @@ def test_the_columns_of_an_hdf5_pack_are_no_columns_of_a_manifest(tree, tmp_path
 
 
 @pytest.mark.parametrize("ending", ["lmdb", "h5", "tar"])
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_leaves_nothing(many, tmp_path, ending, how):
     child = start("pack", many, tmp_path / f"out.{ending}", "--resize", "64", "--workers", "2")
     until_partial(tmp_path, f"out.{ending}")
@@ -214,6 +215,27 @@ def test_ctrl_c_leaves_nothing(many, tmp_path, ending, how):
     assert first.startswith(f"fastdata: {tmp_path}/out.{ending} is as it was before; the same command begins anew")
     assert last == f"fastdata: {'interrupted' if how == signal.SIGINT else 'terminated'}"
     assert [p.name for p in tmp_path.iterdir()] == ["many"]
+
+
+def test_what_does_not_go_with_append_is_named(tree, tmp_path, capsys):
+    out = str(tmp_path / "out.lmdb")
+    for words, text in (
+        (["--append", "--overwrite"], "--append adds to the pack that lies at DST, so it does not go with --overwrite"),
+        (["--append", "--resume"], "so it does not go with --resume"),
+        (["--field", "mask"], "--field needs --append"),
+    ):
+        assert main(["pack", str(tree), out, *words]) == 2
+        assert text in capsys.readouterr().err
+
+
+def test_nohup_goes_on(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stoppable(str(tmp_path / "out.lmdb"), resume=False):
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_ctrl_c_with_resume_says_how_to_go_on(many, tmp_path):  # C038

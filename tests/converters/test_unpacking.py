@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -170,3 +172,28 @@ def test_verify_finds_a_changed_byte(tree, tmp_path, ending):
     report = pack(path, tmp_path / "b.lmdb", workers=1, max_errors=0.5)
     assert [s.key for s in report.skipped] == [key]
     assert "ChecksumError" in report.skipped[0].reason
+
+
+_FULL = """
+import resource, signal, sys
+from fastdata.cli.main import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+sys.exit(main(["unpack", *sys.argv[1:]]))
+"""
+
+
+def test_a_full_disk_leaves_no_part_of_a_file(tmp_path):  # a limit of file sizes stands in for it
+    image = Field("image", "png", png())
+    write(
+        tmp_path / "a.lmdb",
+        Record("a", (image,), extras={"by": "me"}),
+        Record("b", (Field("image", "jpeg", bytes(5000)),)),
+    )
+    write(tmp_path / "b.lmdb", *(Record(f"{i}", (image,), extras={"text": "x" * 900}) for i in range(3)))
+    for name, left in (("a", ["a.png"]), ("b", ["0.png", "1.png", "2.png"])):
+        line = [sys.executable, "-c", _FULL, str(tmp_path / f"{name}.lmdb"), str(tmp_path / name)]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"fastdata: cannot write {tmp_path / name}/")
+        assert sorted(p.name for p in (tmp_path / name).iterdir()) == left
