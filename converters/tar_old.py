@@ -38,7 +38,8 @@ def existing_files(dst: str, pattern: ShardPattern | None, index: Path, *, overw
         )
         names = list(Path(folder or ".").iterdir()) if Path(folder or ".").is_dir() else []
         tars = [p for p in names if name.fullmatch(p.name) or lists.fullmatch(p.name)]
-    _refuse_another_spelling(dst, pattern, index)
+    if pattern is not None:
+        _refuse_another_spelling(dst, pattern, index)
     there = [*tars, *(p for p in (index, partial_path(index)) if p.exists())]
     if there and not overwrite:
         msg = f"{there[0]} exists already; overwrite (--overwrite) replaces it, or choose another name"
@@ -49,26 +50,22 @@ def existing_files(dst: str, pattern: ShardPattern | None, index: Path, *, overw
                 path.unlink(missing_ok=True)
                 if path.name.endswith(".tar.partial"):
                     partial_path(dali_path(path.with_suffix(""))).unlink(missing_ok=True)
-    return _files_of(index)
+    # A single tar has no files but its own, and they are replaced. Its index may be a copy that names another pack's.
+    return set() if pattern is None else _files_of(index)
 
 
-def _refuse_another_spelling(dst: str, pattern: ShardPattern | None, index: Path) -> None:
-    """Raise OptionError where the index that lies there names files of other names: they would go, nobody said so."""
+def _refuse_another_spelling(dst: str, pattern: ShardPattern, index: Path) -> None:
+    """Raise OptionError where the set that the index names has other names: its files would go, and nobody said so."""
     for path in sorted(_tars_of(index)):
-        if not _is_own_name(path.name, dst, pattern):
-            what = "set" if pattern else "pack"
+        if not _is_shard(path.name, pattern):
             msg = (
-                f"{dst}: the {what} that lies there, with the index {index.name}, is spelled in another way "
-                f"({path.name}) and would be removed: give its own name, remove it (of a copy: {index.name}), "
-                "or choose another one"
+                f"{dst}: the set that lies there, with the index {index.name}, is spelled in another way ({path.name}) "
+                "and would be removed: give its own name, remove it, or choose another one"
             )
             raise OptionError(msg)
 
 
-def _is_own_name(name: str, dst: str, pattern: ShardPattern | None) -> bool:
-    """Whether a file's name is that of ``dst``, or of a shard of its pattern."""
-    if pattern is None:
-        return name == Path(dst).name
+def _is_shard(name: str, pattern: ShardPattern) -> bool:
     prefix = Path(pattern.prefix + "0").name[:-1]  # "" where the pattern's name begins with its number
     digits = name.removeprefix(prefix).removesuffix(pattern.suffix)
     if not (digits.isascii() and digits.isdigit()):
