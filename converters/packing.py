@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastdata
+from fastdata.converters.apart import keep_apart
 from fastdata.converters.content import ContentHash
 from fastdata.converters.encoding import encoder_name
 from fastdata.converters.options import PackOptions
@@ -23,7 +23,6 @@ from fastdata.converters.working import Ending, Work, pace_of, results_of
 from fastdata.converters.writers import WriterOptions, is_finished, open_writer
 from fastdata.engine.cores import usable_cores
 from fastdata.errors import NothingPackedError, OptionError, PackError, TooManySkippedError
-from fastdata.stores.tar_names import ShardPattern, shard_pattern
 
 if TYPE_CHECKING:
     import os
@@ -77,7 +76,7 @@ def pack(
     with ExitStack() as stack:
         source = open_source(src, manifest, label_column=label_column)
         stack.callback(source.close)
-        _keep_apart(source, name)
+        keep_apart(source.places, name)
         _refuse_further_pictures(source, chosen)
         order = order_of(len(source), chosen)
         workers = min(chosen.workers or usable_cores(), max(1, len(order)))
@@ -122,28 +121,12 @@ def _options(given: dict[str, Any]) -> PackOptions:
     return PackOptions(**given)
 
 
-def _keep_apart(source: Source, dst: str) -> None:
-    """Raise OptionError where writing ``dst`` would write into a source, or replace one (of a set: a shard)."""
-    target = (Path(dst).absolute().parent.resolve() / Path(dst).name).resolve()
-    pattern = shard_pattern(target.name)
-    for name in source.places:
-        place = Path(name).resolve()
-        shard = pattern is not None and place.parent == target.parent and _is_shard(pattern, place.name)
-        if shard or target == place or target in place.parents or place in target.parents:
-            msg = f"the destination {dst} lies in the source {name}, or holds it: nothing is written there"
-            raise OptionError(msg)
-
-
 def _refuse_further_pictures(source: Source, options: PackOptions) -> None:
     """Raise OptionError where the image would be resized and a mask or a second view of it would not."""
     names = source.further_pictures() if options.resize is not None else []
     if names:
         msg = f"field {names[0]!r} of the source is a picture, too, and would keep its size: pack without resize"
         raise OptionError(msg)
-
-
-def _is_shard(pattern: ShardPattern, name: str) -> bool:
-    return name.startswith(pattern.prefix) and name.removeprefix(pattern.prefix).removesuffix(pattern.suffix).isdigit()
 
 
 class _Run:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastdata.converters.apart import keep_apart
 from fastdata.converters.salvage import Problem, open_for_saving
 from fastdata.converters.verifying import judged, row_problems
 from fastdata.converters.whole_files import pack_problems
@@ -91,6 +92,7 @@ def repair(
         msg = f"{os.fspath(path)}: nothing of it can be saved: {'; '.join(p.text for p in problems)}"
         raise PackError(msg)
     with store:
+        keep_apart(store.parts, os.fspath(dst))
         found, _, trusted = pack_problems(store)
         problems += found
         if not (trusted and opened.trusted):

@@ -114,8 +114,10 @@ def test_a_set_does_not_replace_the_set_it_is_made_from(tree, tmp_path, capsys):
     name = str(tmp_path / "out-{000000..}.tar")
     assert main(["pack", str(tree), name, "--shards", "2", "--workers", "1"]) == 0
     before = {p.name: p.read_bytes() for p in tmp_path.glob("out*")}
-    assert main(["pack", str(tmp_path / "out-{000000..000001}.tar"), name, "--overwrite", "--workers", "1"]) == 2
-    assert "source" in capsys.readouterr().err
+    part, shard = str(tmp_path / "out-{000000..000001}.tar"), str(tmp_path / "out-000000.tar")
+    for line in (["pack", part, name, "--workers", "1"], ["repair", part, name], ["repair", name, shard]):
+        assert main([*line, "--overwrite"]) == 2
+        assert "lies in the source" in capsys.readouterr().err
     assert {p.name: p.read_bytes() for p in tmp_path.glob("out*")} == before
 
 
