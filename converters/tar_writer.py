@@ -88,6 +88,8 @@ class TarWriter:
                 shard.commit()
             for path in self._old - {file for shard in self._shards for file in shard.files}:
                 path.unlink(missing_ok=True)
+            if self._old:  # before the set is whole: a power cut must not leave shards of the old one beside it
+                sync_folder(self._sidecar.path.parent)
             self._sidecar.commit()
             self._state = "done"
 
