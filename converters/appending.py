@@ -91,10 +91,11 @@ def append(
             stack.callback(lock.release)
         old = stack.enter_context(open_store(path, io="pread"))
         if "content_hash" not in old.info:
-            msg = f"{path} is no pack of fastdata, so nothing can be added to it: pack it first"
+            why = old.info.get("without_index", "it is no pack of fastdata: pack it first")
+            msg = f"nothing can be added to {path}: {why}"
             raise OptionError(msg)
         chosen = _options(old, options)
-        source = open_source(src, manifest, label_column=label_column)
+        source = open_source(src, manifest, label_column=label_column, on_duplicate=chosen.on_duplicate)
         stack.callback(source.close)
         keys = {old.key(i) for i in range(len(old))}
         writer = open_writer(path, _writer_options(old, chosen, len(source)), lock=lock)

@@ -15,7 +15,7 @@ from fastdata.errors import DestinationExistsError, PackError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Partial", "make_folder", "no_such_disk", "partial_path", "sync_folder", "writing"]
+__all__ = ["Partial", "incomplete_pack", "make_folder", "no_such_disk", "partial_path", "sync_folder", "writing"]
 
 _SUFFIX = ".partial"
 _OF_LMDB = frozenset({"data.mdb", "lock.mdb"})  # all that a folder of LMDB holds
@@ -109,13 +109,17 @@ def _refuse_existing(dst: Path, partial: Path) -> None:
         msg = f"{dst} exists already; overwrite (--overwrite) replaces it, or choose another name"
         raise DestinationExistsError(msg)
     if os.path.lexists(partial):
-        kept = os.path.lexists(f"{dst}.resume")  # what converters.spool keeps
-        resume = "resume (--resume) goes on with what it had finished, " if kept else ""
-        msg = (
-            f"{partial} is an incomplete pack: an earlier run was stopped before it was finished, or another one is at "
-            f"work; {resume}overwrite (--overwrite) starts again from nothing, or choose another name"
-        )
-        raise DestinationExistsError(msg)
+        raise incomplete_pack(dst, partial)
+
+
+def incomplete_pack(dst: str | os.PathLike[str], partial: Path) -> DestinationExistsError:
+    """Return the error for what a stopped run left at ``partial``, with what can be done about it."""
+    kept = os.path.lexists(f"{os.fspath(dst)}.resume")  # what converters.spool keeps
+    resume = "resume (--resume) goes on with what it had finished, " if kept else ""
+    return DestinationExistsError(
+        f"{partial} is an incomplete pack: an earlier run was stopped before it was finished, or another one is at "
+        f"work; {resume}overwrite (--overwrite) starts again from nothing, or choose another name"
+    )
 
 
 def _refuse_foreign(path: Path) -> None:

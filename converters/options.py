@@ -17,7 +17,7 @@ Subsampling = Literal["4:2:0", "4:2:2", "4:4:4"]
 Fidelity = Literal["exact", "fast"]
 
 #: Fields that say how to run, not what the pack holds: they are not written into it, as packs must not depend on them.
-_RUN = frozenset({"workers", "worker_timeout", "resume", "overwrite", "on_error", "max_errors"})
+_RUN = frozenset({"workers", "worker_timeout", "resume", "overwrite", "on_error", "on_duplicate", "max_errors"})
 _MOST_WORKERS = 4096  # a slip of the keyboard, not a machine
 _MOST_SECONDS = 1e9
 
@@ -47,7 +47,7 @@ class PackOptions:
     max_pixels: width * height above which a picture is skipped (None: no limit; before and after resizing).
     shuffle, seed: store the samples in an order that is a function of seed and their number. limit: only so many.
     on_error: "skip" goes on and reports, "raise" stops at the first file that cannot be packed. max_errors: the share
-    of skipped samples above which packing fails.
+    of skipped samples above which packing fails. on_duplicate: "skip" takes the first of equal members of a tar.
     workers: processes; None: all usable cores; 1: none but this one. worker_timeout: seconds after which a worker that
     has no answer is stopped; what it was at is tried once more, and then skipped. None: never.
     resume: keep finished work beside the destination, in ``DST.resume``, until the pack is whole, and take up what an
@@ -74,6 +74,7 @@ class PackOptions:
     seed: int = 0
     limit: int | None = None
     on_error: Literal["skip", "raise"] = "skip"
+    on_duplicate: Literal["raise", "skip"] = "raise"
     max_errors: float = 0.05
     workers: int | None = None
     worker_timeout: float | None = 600.0

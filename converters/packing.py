@@ -74,7 +74,7 @@ def pack(
     check_restarts(chosen)
     name = str(dst)
     with ExitStack() as stack:
-        source = open_source(src, manifest, label_column=label_column)
+        source = open_source(src, manifest, label_column=label_column, on_duplicate=chosen.on_duplicate)
         stack.callback(source.close)
         keep_apart(source.places, name)
         _refuse_further_pictures(source, chosen)
@@ -168,7 +168,8 @@ class _Run:
 
     def _skip(self, skipped: Skipped, total: int) -> None:
         if self._options.on_error == "raise":
-            msg = f"{skipped.path} (key {skipped.key!r}) cannot be packed: {skipped.reason}; on_error='skip' passes it"
+            how = "on_error='skip' (--on-error skip) passes it"
+            msg = f"{skipped.path} (key {skipped.key!r}) cannot be packed: {skipped.reason}; {how}"
             raise PackError(msg)
         self._skipped.append(skipped)
         if len(self._skipped) > self._options.max_errors * total + _LATE_MARGIN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -142,11 +142,16 @@ class Source:
 
 
 def open_source(
-    src: object, manifest: str | os.PathLike[str] | None = None, *, label_column: str | None = None
+    src: object,
+    manifest: str | os.PathLike[str] | None = None,
+    *,
+    label_column: str | None = None,
+    on_duplicate: Literal["raise", "skip"] = "raise",
 ) -> Source:
     """Open a path, a Store, or a list of either; with ``manifest``, the files it lists, relative to the folder src.
 
     label_column: the column of the manifests (``manifest``, or among src) that is the label.
+    on_duplicate: of tars, as ``open_store`` has it.
     """
     several = list(src) if isinstance(src, (list, tuple)) else [] if src is None else [src]
     if manifest is not None:
@@ -154,7 +159,7 @@ def open_source(
     if not several:
         msg = "no source was given; expected a folder, a manifest or a pack"
         raise OptionError(msg)
-    stores = [one if isinstance(one, Store) else open_store(_path(one)) for one in several]
+    stores = [one if isinstance(one, Store) else open_store(_path(one), on_duplicate=on_duplicate) for one in several]
     if label_column is None:
         return Source(stores)
     if not any(store.kind == "manifest" for store in stores):

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastdata.converters.atomic import partial_path, writing
+from fastdata.converters.atomic import incomplete_pack, partial_path, writing
 from fastdata.errors import DestinationExistsError, OptionError, StoreError
 from fastdata.stores.sidecar import read_sidecar
 from fastdata.stores.tar_sets import parts_of
@@ -41,6 +41,9 @@ def existing_files(dst: str, pattern: ShardPattern | None, index: Path, *, overw
     if pattern is not None:
         _refuse_another_spelling(dst, pattern, index)
     there = [*tars, *(p for p in (index, partial_path(index)) if p.exists())]
+    left = [p for p in (partial_path(index), *there) if p.name.endswith(".partial") and p.exists()]
+    if left and not overwrite and (left[0] == partial_path(index) or len(left) == len(there)):
+        raise incomplete_pack(dst, left[0])
     if there and not overwrite:
         msg = f"{there[0]} exists already; overwrite (--overwrite) replaces it, or choose another name"
         raise DestinationExistsError(msg)

@@ -74,6 +74,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, metavar="S", help="of the shuffled order; default: 0")
     group.add_argument("--limit", type=int, metavar="N", help="only N samples, for a try")
     group.add_argument("--on-error", choices=("skip", "raise"), help="what a broken file does; default: skip")
+    group.add_argument("--on-duplicate", choices=("raise", "skip"), help="equal members of a tar; default: raise")
     group.add_argument("--max-errors", type=_share, metavar="SHARE", help="fail above this share; default: 5%%")
 
 
@@ -106,8 +107,8 @@ def run(args: argparse.Namespace) -> int:
     names = (
         "resize", "resize_mode", "upscale", "filter", "fidelity", "codec", "quality", "subsampling", "restart_rows",
         "restart_blocks", "mode", "background", "accept_truncated",
-        "orientation", "shuffle", "seed", "limit", "on_error", "max_errors", "workers", "resume", "overwrite",
-        "subdir", "shard_size", "shards",
+        "orientation", "shuffle", "seed", "limit", "on_error", "on_duplicate", "max_errors", "workers", "resume",
+        "overwrite", "subdir", "shard_size", "shards",
     )  # fmt: skip
     options = {name: value for name in names if (value := getattr(args, name)) is not None}
     if args.max_pixels is not None:

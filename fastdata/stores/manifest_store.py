@@ -24,8 +24,9 @@ _PATH_COLUMNS = ("path", "file_name", "filename")  # file_name: Hugging Face's i
 def read_manifest(path: str, root: str | None = None, *, label_column: str | None = None) -> Contents:
     """Return what a .csv, .tsv or .jsonl file lists.
 
-    Columns: ``path`` (or ``file_name``), relative to the manifest's folder or to ``root``; ``label`` (integers,
-    numbers, class names, or a list) or ``label_0``, ``label_1``, ... (a vector), or none; all others are extras.
+    Columns: ``path`` (or ``file_name``, ``filename``), relative to the manifest's folder or to ``root``; ``label``
+    (integers, numbers, class names, or a list) or ``label_0``, ``label_1``, ... (a vector), or none; all others are
+    extras.
     label_column: the label's column where it has another name. Where there are no labels, the info's ``columns`` names
     the extras. Class names get the numbers of their sorted order. Files are not looked at: one that is missing is named
     when it is read. A file that is listed twice is two samples, the second with ``#2`` behind its key. Errors
@@ -63,7 +64,7 @@ def _path_column(path: str, row: Mapping[str, Any]) -> str:
     for name in _PATH_COLUMNS:
         if name in row:
             return name
-    msg = f"{path}: no column 'path' (or 'file_name'); the columns are {', '.join(map(repr, row))}"
+    msg = f"{path}: no column 'path' (or 'file_name', 'filename'); the columns are {', '.join(map(repr, row))}"
     raise OptionError(msg)
 
 

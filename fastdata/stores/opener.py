@@ -7,7 +7,7 @@ import re
 import stat
 from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastdata.errors import IncompletePackError, StoreFormatError, StoreNotFoundError
 from fastdata.registry import Row, load
@@ -29,21 +29,29 @@ _BESIDE_TARS = {".tar", ".idx", ".partial", ".json", ".jsonl", ".yaml", ".txt", 
 _BRACES = re.compile(r"\{\d+\.\.\d*\}")
 
 
-def open_store(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], io: Io = "mmap") -> Store:
+def open_store(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    io: Io = "mmap",
+    *,
+    on_duplicate: Literal["raise", "skip"] = "raise",
+) -> Store:
     """Open a pack, a folder of images or a manifest, whatever it is; found out by its content, not by its name.
 
     path: a file, a folder, a set of tar files (``out-{000000..000003}.tar``, a list of paths, or several joined by
     ``::``). io="mmap" maps files (no copies); "pread" copies each value, and survives a file that is cut short while it
-    is read. Raises StoreNotFoundError, IncompletePackError, TruncatedStoreError or StoreFormatError.
+    is read. on_duplicate="skip" takes the first of equal members of a tar that has no index (each is counted in
+    info["ignored"]). Raises StoreNotFoundError, IncompletePackError, TruncatedStoreError or StoreFormatError.
     """
     where = [os.fspath(p) for p in path] if isinstance(path, (list, tuple)) else os.fspath(path)  # type: ignore[arg-type]
-    contents: Contents = load(_row_for(where))(where)
+    row = _row_for(where)
+    more = {"on_duplicate": on_duplicate} if row is _TARS else {}
+    contents: Contents = load(row)(where, **more)
     if not contents.whole_files:  # files are opened at the first read: the working folder may be another by then
         contents = replace(contents, parts=[os.path.abspath(part) for part in contents.parts])  # noqa: PTH100
     if io == "pread":
         contents = replace(contents, index=_in_memory(contents.index))
     again = where if isinstance(where, list) or _is_set(where) else os.path.abspath(where)  # noqa: PTH100  a string
-    return Store(contents, partial(open_store, again, io=io), io)
+    return Store(contents, partial(open_store, again, io=io, on_duplicate=on_duplicate), io)
 
 
 def _row_for(where: str | list[str]) -> Row:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fastdata.errors import ChecksumError, OptionError, StoreError, StoreFormatError
+from fastdata.errors import ChecksumError, OptionError, SampleError, StoreError, StoreFormatError
 from fastdata.stores.file_reader import FileReader, file_sizes
 from fastdata.stores.json_values import parse_json
 from fastdata.stores.reader import MapReader, open_reader
@@ -108,12 +108,15 @@ class Store:
         return Spans(part, column.offset[indices], length)
 
     def read(self, i: int, field: str = "image") -> memoryview:
-        """Return the bytes of a field of sample ``i``: read-only, no copy with mmap; raise OptionError if absent."""
+        """Return the bytes of a field of sample ``i``: read-only, no copy with mmap.
+
+        Raises OptionError where no sample has such a field, SampleError where this one has none.
+        """
         column, i = self._column(field), self._position(i)
         length = int(column.length[i])
         if length < 0:
-            msg = f"{self.path}: sample {i} ({self.key(i)!r}) has no field {field!r}"
-            raise OptionError(msg)
+            msg = f"{self.path}: sample {i} ({self.key(i)!r}) has no field {field!r}, which others have"
+            raise SampleError(msg)
         return self._reader.view(int(column.part[i]), int(column.offset[i]), length)
 
     def fetch(self, indices: NDArray[np.int64], field: str = "image") -> Encoded:

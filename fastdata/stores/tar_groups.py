@@ -95,9 +95,8 @@ def group(
             current = Sample(key)
         if name in current.parts:
             if on_duplicate == "raise":
-                msg = (
-                    f"{source.where}: sample {key!r} has the field {name!r} twice; on_duplicate='skip' takes the first"
-                )
+                how = "on_duplicate='skip' (pack --on-duplicate skip) takes the first"
+                msg = f"{source.where}: sample {key!r} has the field {name!r} twice; {how}"
                 raise DuplicateKeyError(msg)
             ignored["duplicate"] += 1
             continue

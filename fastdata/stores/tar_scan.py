@@ -86,7 +86,7 @@ def _distinct(
             if on_duplicate == "raise":
                 msg = (
                     f"{path}: the key {sample.key!r} comes twice, with other samples between; make the tar with "
-                    "--sort=name, or take the first with on_duplicate='skip'"
+                    "--sort=name, or take the first: on_duplicate='skip' (pack --on-duplicate skip)"
                 )
                 raise DuplicateKeyError(msg)
             ignored["duplicate"] += len(sample.parts)

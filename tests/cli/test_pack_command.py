@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -194,6 +195,19 @@ def test_class_names_are_never_lost_without_a_word(tree, tmp_path, capsys):
     index.unlink()
     assert main(["pack", pattern, str(tmp_path / "b.lmdb"), "--workers", "1"]) == 0
     assert f"no class names: the index of {pattern} (.fdindex) is missing\n" in capsys.readouterr().out
+
+
+def test_the_first_of_equal_members_is_taken_when_asked(tree, tmp_path, capsys):
+    with tarfile.open(tmp_path / "twice.tar", "w") as tar:
+        for name, number in (("a.png", 0), ("a.png", 1), ("b.png", 2)):
+            tar.add(tree / "ant" / f"{number}.png", name)
+    words = ["pack", str(tmp_path / "twice.tar"), str(tmp_path / "out.lmdb"), "--workers", "1"]
+    assert main(words) == 1
+    assert "--on-duplicate skip" in capsys.readouterr().err
+    assert main([*words, "--on-duplicate", "skip"]) == 0
+    with open_store(tmp_path / "out.lmdb") as store:
+        assert bytes(store.read(0)) == (tree / "ant" / "0.png").read_bytes()
+        assert len(store) == 2
 
 
 def test_the_columns_of_an_hdf5_pack_are_no_columns_of_a_manifest(tree, tmp_path, capsys):

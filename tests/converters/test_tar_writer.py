@@ -410,6 +410,24 @@ def test_a_set_of_another_spelling_is_not_removed(tmp_path, other):
     assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize("name", ["a.tar", "a-{000..}.tar"])
+def test_what_a_killed_run_left_is_called_an_incomplete_pack(tmp_path, name):
+    dst = tmp_path / name
+    code = (
+        "import os, signal, sys\n"
+        "from fastdata.converters.writers import open_writer\n"
+        "from fastdata.types import Field, Record\n"
+        "open_writer(sys.argv[1]).write(Record('k', (Field('image', 'jpeg', b'x'),)))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(dst)], check=False).returncode == -signal.SIGKILL
+    with pytest.raises(DestinationExistsError, match=r"\.partial is an incomplete pack.*; overwrite"):
+        open_writer(dst)
+    (tmp_path / f"{name}.resume").mkdir()
+    with pytest.raises(DestinationExistsError, match=r"incomplete pack.*--resume"):
+        open_writer(dst)
+
+
 def test_a_copied_index_costs_no_other_pack(tmp_path):
     one, two = tmp_path / "one.tar", tmp_path / "two.tar"
     pack(one, [record(i) for i in range(3)])

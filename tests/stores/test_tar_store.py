@@ -18,6 +18,7 @@ from fastdata.errors import (
     IncompletePackError,
     MissingPartError,
     OptionError,
+    SampleError,
     StaleIndexError,
     StoreError,
     StoreFormatError,
@@ -93,6 +94,10 @@ def test_dots_and_case_as_webdataset_has_them(tmp_path):  # C007 C008 C076
         assert bytes(store.read(0, "Mask.PNG")) == b"b"
         assert bytes(store.read(1)) == b"d"
         assert store.index.fields["mask.png"].length.tolist() == [1, -1]
+        with pytest.raises(SampleError, match=r"sample 1 .*'run1\.6/1'.* has no field 'mask\.png'"):
+            store.read(1, "mask.png")
+        with pytest.raises(OptionError, match="has no field 'depth'; it has image"):
+            store.read(1, "depth")
 
 
 def test_escapes_of_others_are_left_alone(tmp_path):
