@@ -164,9 +164,9 @@ def parts_of(index_path: str, names: Sequence[str]) -> list[str]:
         msg = f"{index_path}: the index names a file outside of its folder"
         raise StoreFormatError(msg)
     beside = index_path.removesuffix(INDEX_ENDING) + ".tar"
-    if len(names) == 1 and os.path.lexists(beside):
-        return [beside]
-    return [str(Path(index_path).parent / name) for name in names]
+    named = [str(Path(index_path).parent / name) for name in names]
+    is_own = not index_path.endswith(".set" + INDEX_ENDING) or not os.path.lexists(named[0])
+    return [beside] if len(names) == 1 and is_own and os.path.lexists(beside) else named
 
 
 def set_of(path: str) -> str | None:
