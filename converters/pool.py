@@ -144,15 +144,19 @@ class WorkerPool(Executor):
             return child
 
     def _drain(self, error: BaseException | None) -> None:
+        """Take all tasks off the queue; the words to end stay, as each is for another thread."""
+        ends = 0
         with contextlib.suppress(queue.Empty):
             while True:
                 task = self._tasks.get_nowait()
                 if task is None:
-                    continue
-                if error is None:
+                    ends += 1
+                elif error is None:
                     task[0].cancel()
                 elif task[0].set_running_or_notify_cancel():
                     task[0].set_exception(error)
+        for _ in range(ends):
+            self._tasks.put(None)
 
     def _kill(self) -> None:
         with self._lock:

@@ -71,6 +71,20 @@ def test_a_stuck_worker_is_stopped_and_replaced():  # C044
         assert pool.submit(math.sqrt, 4).result() == 2
 
 
+def test_a_death_at_the_end_leaves_the_others_the_word_to_end(monkeypatch):
+    monkeypatch.setattr(pools, "_MOST_DEATHS", 0)  # a pool that replaces nobody any more, as when it is closed
+    pool = WorkerPool(2)
+    tasks = [pool.submit(time.sleep, 1.5) for _ in range(2)]
+    while not all(task.running() for task in tasks):
+        time.sleep(0.01)
+    pool.shutdown(wait=False)
+    pool._children[0].kill()
+    for thread in pool._threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert sorted(type(task.exception()).__name__ for task in tasks) == ["NoneType", "WorkerDiedError"]
+
+
 def test_cancelled_work_ends_at_once():
     pool = WorkerPool(1)
     running, waiting = pool.submit(time.sleep, 60), pool.submit(time.sleep, 60)
