@@ -198,7 +198,7 @@ def _check_labels(old: Store, source: Source) -> None:
             raise OptionError(msg)
         if labelled != more:
             one, two = (old.path, store.path) if labelled else (store.path, old.path)
-            columns = store.info.get("columns", ()) if labelled else ()
+            columns = store.info.get("columns", ()) if labelled and store.kind == "manifest" else ()
             hint = f" (of its columns {', '.join(columns)}, --label-column NAME says which is the label)"
             msg = f"{one} has labels, {two} has none{hint if columns else ''}: nothing was added"
             raise OptionError(msg)
@@ -212,7 +212,7 @@ def _options(old: Store, given: dict[str, Any]) -> PackOptions:
         msg = f"append has no option {unknown[0]!r}; it has {', '.join(names)}"
         raise OptionError(msg)
     try:
-        kept = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if k in names}
+        kept: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if k in names}
         kept |= dict(_OF_THE_CHOICE)
         facts = PackOptions(**kept).facts() if own else {}
     except (TypeError, ValueError) as error:
