@@ -180,6 +180,7 @@ def test_a_map_that_cannot_grow_leaves_nothing(tmp_path, monkeypatch):  # C047
 
     with pytest.raises(PackError, match=r"a\.lmdb"):
         run()
+    writer.abort()
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(PackError, match="finished"):
         writer.write(_records(1)[0])
