@@ -19,8 +19,8 @@ from fastdata import open_store
 from fastdata.converters.writers import WriterOptions, open_writer
 from fastdata.errors import (
     IncompletePackError,
-    OptionError,
     PackError,
+    SampleError,
     StaleIndexError,
     StoreError,
     StoreFormatError,
@@ -401,7 +401,7 @@ def test_text_recognition(tmp_path):
         assert bytes(store.read(0, "label")).decode() == "wörd 1"
         assert store.codec(0, "label") == "text"
         assert len(store.record(4).fields) == 1  # no label-000000005
-        with pytest.raises(OptionError):
+        with pytest.raises(SampleError, match=r"has no field .label., which others have"):
             store.read(4, "label")
 
 

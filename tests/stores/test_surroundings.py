@@ -190,10 +190,9 @@ def test_private_memory_is_flat_over_a_pack_of_300_mb(tmp_path):  # C059
         writer.write(Record(f"k{i}", (Field("image", "raw", pixels.tobytes()),), i, 320, 320))
     writer.finish({})
     assert path.stat().st_size > 300e6
-    private, first, most = _run("much", path)
+    private, most = _run("much", path)
     assert max(private) - private[0] < 8 << 10  # kB; an epoch reads 300 MB
-    assert most > 250 << 10
-    assert first < 200 << 10  # pages come as they are asked for, not the whole file at the start
+    assert most > 250 << 10  # how soon depends on the kernel, which maps large folios of its cache at once
 
 
 def test_thousands_of_openings_leave_nothing(packs):
