@@ -45,7 +45,11 @@ def many(tmp_path: Path) -> Path:
 
 def start(*words: object) -> subprocess.Popen[str]:
     line = [sys.executable, "-m", "fastdata.cli.main", *map(str, words)]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # children inherit what nohup, say, has ignored for the tests
+    try:
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def until_partial(tmp_path: Path, name: str) -> Path:
