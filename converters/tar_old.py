@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastdata.converters.atomic import incomplete_pack, partial_path, writing
 from fastdata.errors import DestinationExistsError, OptionError, StoreError
 from fastdata.stores.sidecar import read_sidecar
-from fastdata.stores.tar_sets import parts_of
+from fastdata.stores.tar_sets import parts_of, shards_there
 
 if TYPE_CHECKING:
     from fastdata.stores.tar_names import ShardPattern
@@ -54,7 +55,7 @@ def existing_files(dst: str, pattern: ShardPattern | None, index: Path, *, overw
                 if path.name.endswith(".tar.partial"):
                     partial_path(dali_path(path.with_suffix(""))).unlink(missing_ok=True)
     # A single tar has no files but its own, and they are replaced. Its index may be a copy that names another pack's.
-    return set() if pattern is None else _files_of(index)
+    return set() if pattern is None else _files_of(index) | _shards_of(pattern)
 
 
 def _refuse_another_spelling(dst: str, pattern: ShardPattern, index: Path) -> None:
@@ -79,6 +80,13 @@ def _is_shard(name: str, pattern: ShardPattern) -> bool:
 def _files_of(index: Path) -> set[Path]:
     """Return the files that an old index names, none where it cannot be read."""
     return {file for path in _tars_of(index) for file in (path, dali_path(path))}
+
+
+def _shards_of(pattern: ShardPattern) -> set[Path]:
+    """Return the files called as this set's shards are: an index that was replaced names no longer those before it."""
+    whole = replace(pattern, start=0, stop=None)
+    tars = [Path(whole.name(number)) for number in shards_there(whole)]
+    return {file for path in tars for file in (path, dali_path(path))}
 
 
 def _tars_of(index: Path) -> set[Path]:

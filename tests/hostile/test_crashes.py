@@ -299,3 +299,16 @@ def test_files_that_kill_or_hang_their_decoder_cost_themselves(tree, tmp_path): 
     assert "no answer for 5 s" in done.stdout
     assert is_whole(dst, 19)
     assert {path: path.read_bytes() for path in tree.rglob("*.png")} == before
+
+
+def test_overwriting_a_set_leaves_no_shard_beside_the_new_one(tree, tmp_path):
+    dst = tmp_path / "out-{000000..}.tar"
+    pack(tree, dst, workers=1, limit=9, shards=3)
+    stray, other = tmp_path / "out-000007.tar", tmp_path / "out-20260101.tar"
+    for path in (stray, other):  # what a stopped run left, and a name that is none of the set's
+        path.write_bytes((tmp_path / "out-000000.tar").read_bytes())
+    assert not verify(dst).ok
+    pack(tree, dst, workers=1, limit=9, overwrite=True)
+    assert verify(dst).ok
+    assert other.exists()
+    assert not stray.exists()
