@@ -74,6 +74,31 @@ def killed(pack):
         next(workers)
 
 
+def killed_worker(device):
+    """Return who was killed, what the loop heard of it, how many others live on, and how a new epoch begins."""
+    loader = FastLoader(Numbers(10_000, 0.001), 4, num_workers=2, device=None if device == "None" else device)
+    iterator = iter(loader)
+    next(iterator)
+    children = [child.pid for child in multiprocessing.active_children()]
+    heard = []
+    os.kill(children[1], signal.SIGKILL)
+    while True:
+        try:  # torch's handler of SIGCHLD raises wherever the program is, and again while workers end
+            if not any("(pid" in text for text in heard):  # a pipe that broke may be heard of first
+                for _ in iterator:
+                    pass
+            iterator = None
+            gc.collect()
+            break
+        except (RuntimeError, EOFError, OSError) as error:
+            heard.append(str(error))
+    until = time.monotonic() + 30
+    while multiprocessing.active_children() and time.monotonic() < until:
+        time.sleep(0.05)
+    alive = len(multiprocessing.active_children())
+    return children[1], "; ".join(heard), alive, next(iter(loader))[1].tolist()
+
+
 def few_descriptors(pack):
     """Keep a small tensor of each of 5,000 batches with 1,024 descriptors, on both ways."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
