@@ -36,7 +36,7 @@ from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.seeded import preserved
 from fastdata.engine.slots import SlotRing
 from fastdata.engine.source import NumberSource
-from fastdata.engine.workers import drawn_info, own_small, seen_by_workers, taken_valid
+from fastdata.engine.workers import FromWorkers, drawn_info, own_small, seen_by_workers, taken_valid
 from fastdata.errors import OptionError
 from fastdata.faults import FaultLog
 from fastdata.prefetch import CudaPrefetcher
@@ -397,6 +397,8 @@ class FastLoader(Preparable, DataLoader[T_co]):
         """Start an epoch as DataLoader does; a map-style data set's indices come from the course."""
         progress = self._course.begin()
         batches: Any = super().__iter__()
+        if self.num_workers:
+            batches = FromWorkers(batches)
         if isinstance(self.dataset, IterableDataset):
             next(islice(batches, progress.before, progress.before), None)  # made again: who knows how to pass over?
         if progress.draw_seed < 0:

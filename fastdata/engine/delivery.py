@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from fastdata.engine.over import Over
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -15,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["Delivery"]
 
 
-class Delivery:
+class Delivery(Over):
     """One pass over a loader.
 
     next_info: gives what is known of the next batch, once for each (failures_drawn: and once for each that fails).
     note: is told it, or None, when a batch is delivered. length: gives the loader's length. faults: says at the end of
-    the epoch what failed. own: makes of a batch what is the user's to keep. What is not here is the inner iterator's.
+    the epoch what failed. own: makes of a batch what is the user's to keep.
     """
 
     def __init__(  # noqa: PLR0913  what an iterator of a loader is asked for
@@ -36,23 +38,13 @@ class Delivery:
         own: Callable[[Any], Any] | None = None,
     ) -> None:
         """Borrow all."""
-        self._batches, self._progress, self._next_info = batches, progress, next_info
-        self._own = own
+        super().__init__(batches)
+        self._progress, self._next_info, self._own = progress, next_info, own
         self._note, self._length, self._faults, self._failures_drawn = note, length, faults, failures_drawn
-
-    def __iter__(self) -> Delivery:
-        """Return the iterator."""
-        return self
 
     def __len__(self) -> int:
         """Return the loader's length."""
         return self._length()
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """Return the inner iterator's attribute."""
-        if name == "_batches":
-            raise AttributeError(name)
-        return getattr(self._batches, name)
 
     def __next__(self) -> Any:  # noqa: ANN401
         """Return the next batch."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch.utils.data import Dataset
 
+from fastdata.engine.over import Over
 from fastdata.errors import OptionError, SampleError
 
 if TYPE_CHECKING:
@@ -127,26 +128,17 @@ class GuardedCollate:
         raise SampleError(msg)
 
 
-class Unguarded:
+class Unguarded(Over):
     """An iterator over the batches of a guarded DataLoader, in the parent: faults go to the log, batches to the user.
 
-    ``delivered`` says for each batch, or failure, what is in it. Other attributes are the inner iterator's.
+    ``delivered`` says for each batch, or failure, what is in it.
     """
 
     def __init__(self, batches: Iterator[Guarded], faults: FaultLog, key: Callable[[int], str]) -> None:
         """Borrow all; key: gives the key of a sample by its index."""
-        self._batches, self._faults, self._key = batches, faults, key
+        super().__init__(batches)
+        self._faults, self._key = faults, key
         self._rows: deque[tuple[list[int] | None, list[int] | None]] = deque()
-
-    def __iter__(self) -> Unguarded:
-        """Return the iterator."""
-        return self
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """Return the inner iterator's attribute."""
-        if name == "_batches":
-            raise AttributeError(name)
-        return getattr(self._batches, name)
 
     def __next__(self) -> Any:  # noqa: ANN401
         """Return the next batch; raise SampleError where more samples failed than may."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fastdata.device_ops import cut_before, mix_before
+from fastdata.engine.over import Over
 from fastdata.errors import OptionError
 from fastdata.transforms.mix import draw_mixture, read_mix
 
@@ -81,7 +82,7 @@ class Mixer:
         return Mixing(batches, self, key, place=place, valid=valid, here=here)
 
 
-class Mixing:
+class Mixing(Over):
     """Mixes the batches of one epoch: iterate it in place of the batches, and call it with each one it gave.
 
     A batch is [images, labels] (or a tuple), with more behind them that stays as it is. Images (n, C, H, W); labels
@@ -106,20 +107,11 @@ class Mixing:
         epoch, rank, world). valid: tells of a batch, by its number in the epoch, which samples count; None: all. here:
         what is iterated is mixed already, nobody calls.
         """
-        self._batches, self._mixer, self._key, self._valid, self._here = batches, mixer, key, valid, here
+        super().__init__(batches)
+        self._mixer, self._key, self._valid, self._here = mixer, key, valid, here
         self._number, self._rank, self._world = place
         self._taken = self._number
         self._partners: NDArray[np.int64] | None = None
-
-    def __iter__(self) -> Mixing:
-        """Return the iterator."""
-        return self
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """Return the inner iterator's attribute."""
-        if name == "_batches":
-            raise AttributeError(name)
-        return getattr(self._batches, name)
 
     def __next__(self) -> Any:  # noqa: ANN401  whatever the loader gives
         """Take the next batch; one that fails counts, too."""

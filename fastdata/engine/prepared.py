@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
+from fastdata.engine.over import Over
 from fastdata.engine.sampler import BucketBatches, EpochSampler
 
 if TYPE_CHECKING:
@@ -99,25 +100,16 @@ class Preparable:
         return ((sampler.num_samples - 1) % size + 1) * sampler.num_replicas - 1
 
 
-class _Announced:
+class _Announced(Over):
     """Gives batches on; is itself what accelerate's GradientState knows as the data loader under way."""
 
     def __init__(self, batches: Iterator[Any], left: Callable[[], int], remainder: Callable[[], int]) -> None:
         """Borrow all. left: gives the number of batches, once the first is there. remainder: see there."""
-        self._batches, self._left, self._remainder = batches, left, remainder
+        super().__init__(batches)
+        self._left, self._remainder = left, remainder
         self._count = 0
         self._state = sys.modules["accelerate.state"].GradientState()
         self.end_of_dataloader = False
-
-    def __iter__(self) -> _Announced:
-        """Return the iterator."""
-        return self
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """Return the inner iterator's attribute."""
-        if name == "_batches":
-            raise AttributeError(name)
-        return getattr(self._batches, name)
 
     @property
     def remainder(self) -> int:

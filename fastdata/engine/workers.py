@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch.utils.data import IterableDataset
 from fastdata.engine.batches import BatchInfo, Keys
 from fastdata.engine.bucket_sizes import BucketDataset
 from fastdata.engine.guarded import GuardedCollate, GuardedDataset
+from fastdata.engine.over import Over
 from fastdata.engine.seeded import SeededCollate, SeededDataset, UsersDatasetInit
 from fastdata.errors import LoaderError
 from fastdata.nested import map_tensors
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from fastdata.engine.resume import Progress
     from fastdata.engine.source import Keyed
 
-__all__ = ["SharedCollate", "drawn_info", "own_small", "seen_by_workers", "taken_valid"]
+__all__ = ["FromWorkers", "SharedCollate", "drawn_info", "own_small", "seen_by_workers", "taken_valid"]
 
+_ENDING = 5.0  # seconds; between a process's last closed pipe and its end lie milliseconds on an idle machine
 _SMALL = 1 << 16  # bytes; copying that much takes a few microseconds
 
 
@@ -82,6 +85,34 @@ class SharedCollate:
                 "take fewer workers, smaller batches or prefetch_factor=1"
             )
             raise LoaderError(msg) from error
+
+
+class FromWorkers(Over):
+    """DataLoader's batches from worker processes; where the pipe to a worker breaks, the error names the worker.
+
+    A process that is killed closes its pipes before it counts as ended. DataLoader, where it looks in between, raises
+    what the pipe said ("Connection reset by peer") and nothing more.
+    """
+
+    def __next__(self) -> Any:  # noqa: ANN401  a batch is of any type
+        """Return the next batch; raise RuntimeError, in DataLoader's words, where a worker has ended."""
+        try:
+            return next(self._batches)
+        except (OSError, EOFError) as error:
+            if "in DataLoader worker process" in str(error):  # the data set's own, which was sent here
+                raise
+            ended = self._ended()
+            if not ended:
+                raise
+            msg = f"DataLoader worker (pid(s) {', '.join(map(str, ended))}) exited unexpectedly"
+            raise RuntimeError(msg) from error
+
+    def _ended(self) -> list[int]:
+        """Return the processes of those workers that ended before their time, waiting for the first a little."""
+        batches: Any = self._batches
+        workers = [worker for worker, due in zip(batches._workers, batches._workers_status, strict=True) if due]  # noqa: SLF001
+        connection.wait([worker.sentinel for worker in workers], _ENDING)
+        return [worker.pid for worker in workers if not worker.is_alive()]
 
 
 def drawn_info(progress: Progress, keyed: Keyed, guard: Unguarded | None) -> BatchInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torchvision import transforms as T
 
 from fastdata.converters.writers import WriterOptions, open_writer
-from fastdata.engine.workers import SharedCollate, own_small
+from fastdata.engine.workers import FromWorkers, SharedCollate, own_small
 from fastdata.loader import FastLoader
 from fastdata.stores.opener import open_store
 from fastdata.types import Field, Record
@@ -67,3 +68,39 @@ def test_a_workers_batch_is_shared_when_it_is_made():
     made = torch.zeros(10)
     assert SharedCollate(lambda rows: (made, rows))([1, 2]) == (made, [1, 2])
     assert made.is_shared()
+
+
+class _Breaks:
+    """Stands for DataLoader's iterator at the moment in which a worker's pipe is closed and its process is not over."""
+
+    def __init__(self, error, *workers):
+        self.error, self._workers, self._workers_status = error, workers, [True, True, False]
+
+    def __next__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(104, "reset by peer"), EOFError(), BrokenPipeError()])
+def test_a_broken_pipe_names_the_worker_that_is_about_to_end(error):  # C109
+    context = multiprocessing.get_context("spawn")
+    lasting, ending = (context.Process(target=time.sleep, args=(seconds,)) for seconds in (60, 0.5))
+    over = context.Process(target=int)
+    try:
+        for process in (lasting, ending, over):
+            process.start()
+        over.join()
+        with pytest.raises(RuntimeError, match=rf"worker \(pid\(s\) {ending.pid}\) exited unexpectedly") as caught:
+            next(FromWorkers(_Breaks(error, lasting, ending, over)))
+        assert caught.value.__cause__ is error
+    finally:
+        lasting.kill()
+        for process in (lasting, ending):
+            process.join()
+
+
+def test_an_error_of_a_sample_is_not_the_pipes():
+    error = ConnectionResetError("Caught ConnectionResetError in DataLoader worker process 0. ...")
+    began = time.monotonic()
+    with pytest.raises(ConnectionResetError, match="Caught"):
+        next(FromWorkers(_Breaks(error)))
+    assert time.monotonic() - began < 4
