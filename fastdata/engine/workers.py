@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multiprocessing import connection
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,11 +108,16 @@ class FromWorkers(Over):
             raise RuntimeError(msg) from error
 
     def _ended(self) -> list[int]:
-        """Return the processes of those workers that ended before their time, waiting for the first a little."""
+        """Return the processes of those workers that ended before their time, waiting for the first a little.
+
+        A worker's sentinel is a pipe, too, and says no more than the one that broke.
+        """
         batches: Any = self._batches
         workers = [worker for worker, due in zip(batches._workers, batches._workers_status, strict=True) if due]  # noqa: SLF001
-        connection.wait([worker.sentinel for worker in workers], _ENDING)
-        return [worker.pid for worker in workers if not worker.is_alive()]
+        until = time.monotonic() + _ENDING
+        while not (ended := [worker.pid for worker in workers if not worker.is_alive()]) and time.monotonic() < until:
+            time.sleep(0.01)
+        return ended
 
 
 def drawn_info(progress: Progress, keyed: Keyed, guard: Unguarded | None) -> BatchInfo:

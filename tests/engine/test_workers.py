@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from multiprocessing import connection
 
 import numpy as np
 import pytest
@@ -83,12 +84,15 @@ class _Breaks:
 @pytest.mark.parametrize("error", [ConnectionResetError(104, "reset by peer"), EOFError(), BrokenPipeError()])
 def test_a_broken_pipe_names_the_worker_that_is_about_to_end(error):  # C109
     context = multiprocessing.get_context("spawn")
-    lasting, ending = (context.Process(target=time.sleep, args=(seconds,)) for seconds in (60, 0.5))
+    lasting = context.Process(target=time.sleep, args=(60,))
+    # All that it has open is closed half a second before it ends.
+    ending = context.Process(target=exec, args=("import os, time; os.closerange(3, 256); time.sleep(0.5)", {}))
     over = context.Process(target=int)
     try:
         for process in (lasting, ending, over):
             process.start()
         over.join()
+        assert connection.wait([ending.sentinel], 60)
         with pytest.raises(RuntimeError, match=rf"worker \(pid\(s\) {ending.pid}\) exited unexpectedly") as caught:
             next(FromWorkers(_Breaks(error, lasting, ending, over)))
         assert caught.value.__cause__ is error
