@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,10 @@ class AppendReport:
     classes: tuple[str, ...]
     without: int = 0
     field: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-able values."""
+        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         """Yield the summary, a line at a time."""

@@ -51,6 +51,9 @@ def bench_load(  # noqa: PLR0913  each is a setting of the measurement
     transform = train_transform(size)
     with ExitStack() as stack:
         store = stack.enter_context(open_store(path))
+        if len(store) < batch_size:
+            msg = f"{path} has {len(store)} samples, less than one batch of {batch_size}: give a smaller batch size"
+            raise OptionError(msg)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fastdata-bench-"))
         loaders: dict[str, Iterable[Any]] = {
             "fastdata": FastLoader(

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastdata.errors import OptionError
+
 if TYPE_CHECKING:
     import argparse
 
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print, and write what was asked for."""
+    _check(args)
     if args.kind == "decode":
         from fastdata.bench.decode_bench import bench_decode
 
@@ -58,6 +61,14 @@ def run(args: argparse.Namespace) -> int:
         plot_rates(report, args.plot, "backend" if args.kind == "decode" else "loader")
     print(json.dumps(report, indent=1) if args.json else _text(report))
     return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    for name in ("limit", "rounds", "threads", "batch_size", "size", "epochs", "workers"):
+        value = getattr(args, name, None)
+        if value is not None and value < 1:
+            msg = f"--{name.replace('_', '-')} must be 1 or more, not {value}"
+            raise OptionError(msg)
 
 
 def _text(report: dict[str, Any]) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import json
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import fastdata
 from fastdata.errors import FastdataError, OptionError
@@ -49,22 +50,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run(words)
-    except SystemExit as stop:  # argparse ends so, after --help (0) and wrong usage (2)
+    except SystemExit as stop:  # argparse ends so, after --help and --version
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt as stop:
         number = getattr(stop, "number", 0)  # of cli/stopping.py's TerminatedError, which few commands import
         with contextlib.suppress(OSError):  # a closed terminal shows nothing
-            print(f"fastdata: {'terminated' if number else 'interrupted'}", file=sys.stderr)
+            _tell(words, stop, "terminated" if number else "interrupted")
         return SIGNALLED + number if number else INTERRUPTED
     except BrokenPipeError:  # the reader of our output has left, as head does: nobody to tell
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  for the interpreter's last flush
         return FAILED
-    except FastdataError as error:
-        print(f"fastdata: {_one_line(error)}", file=sys.stderr)
+    except (FastdataError, OSError) as error:  # OSError: a file or folder that may not be read, written or made
+        _tell(words, error, _one_line(error))
         return USAGE if isinstance(error, OptionError) else FAILED
-    except OSError as error:  # a file or folder that may not be read, written or made
-        print(f"fastdata: {_one_line(error)}", file=sys.stderr)
-        return FAILED
+
+
+def _tell(words: list[str], error: BaseException, text: str) -> None:
+    """Print a failure, for people on stderr; who asked for JSON finds an object on stdout, as after a success."""
+    print(f"fastdata: {text}", file=sys.stderr)
+    if "--json" in words:
+        print(json.dumps({"error": type(error).__name__, "message": text}), flush=True)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are errors like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        """Show the usage, and raise OptionError."""
+        self.print_usage(sys.stderr)
+        raise OptionError(message)
 
 
 def _run(words: list[str]) -> int:
@@ -75,7 +89,7 @@ def _run(words: list[str]) -> int:
         parser.print_help(sys.stderr)
         return USAGE
     module = _module(name)
-    parser = argparse.ArgumentParser(prog=f"fastdata {name}", description=_sentence(COMMANDS[name].summary))
+    parser = _Parser(prog=f"fastdata {name}", description=_sentence(COMMANDS[name].summary))
     module.add_arguments(parser)
     code = int(module.run(_parse(parser, words[1:])))
     sys.stdout.flush()
@@ -103,9 +117,7 @@ def _module(name: str) -> ModuleType:
 
 def _list_of_commands() -> argparse.ArgumentParser:
     """Return the parser that knows the commands' names and nothing of them, so that no module is imported."""
-    parser = argparse.ArgumentParser(
-        prog="fastdata", description="Pack image folders once, then feed PyTorch from the pack."
-    )
+    parser = _Parser(prog="fastdata", description="Pack image folders once, then feed PyTorch from the pack.")
     parser.add_argument("--version", action="version", version=f"fastdata {fastdata.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, command in COMMANDS.items():

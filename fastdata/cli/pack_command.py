@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastdata.converters.appending import AppendReport
     from fastdata.converters.report import PackReport
 
 __all__ = ["add_arguments", "run"]
@@ -139,12 +140,11 @@ def _append(args: argparse.Namespace, options: dict[str, Any]) -> int:
     with stoppable(args.dst, resume=False):
         sources = {"manifest": args.manifest, "label_column": args.label_column}
         report = append(args.dst, args.src, field=args.field, **sources, **options)
-    for line in report.lines():
-        print(line.encode(errors="backslashreplace").decode())
+    _print(report, as_json=args.json)
     return 0
 
 
-def _print(report: PackReport, *, as_json: bool) -> None:
+def _print(report: PackReport | AppendReport, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
         return
