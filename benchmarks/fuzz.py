@@ -1,4 +1,6 @@
-"""Feed a parser of ours broken and hostile input: python benchmarks/fuzz.py TARGET... --seconds 120 [--findings DIR].
+"""Feed a parser of ours broken and hostile input: what it does then is told, and the inputs that did it are kept.
+
+    python benchmarks/fuzz.py TARGET... --seconds 120 [--findings DIR] [--output benchmarks/results/fuzz.json]
 
 With atheris (pip install '.[fuzz]') new inputs are made by coverage, without it at random. What is asked: only a
 FastdataError comes out, within --timeout seconds and --memory megabytes. Unexpected exceptions are counted by where
@@ -42,13 +44,26 @@ def main() -> int:
     parser.add_argument("--memory", type=int, default=300, help="megabytes beyond what the libraries take")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"))
+    parser.add_argument("--output", type=Path, help="write all reports there as JSON")
     parser.add_argument("--replay", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.replay or args.child:
         return run(args)
-    names = list(load_targets().TARGETS) if args.targets == ["all"] else args.targets
+    known = list(load_targets().TARGETS)
+    names = known if args.targets == ["all"] else args.targets
+    if not set(names) <= set(known):
+        parser.error(f"targets are all, {', '.join(known)}")
+    guided = importlib.util.find_spec("atheris") is not None
+    if not guided:
+        print("atheris is not installed (pip install '.[fuzz]'): inputs are made at random, not by coverage")
     reports = [in_a_process(name, args) for name in names]
+    if args.output:
+        from fastdata.bench.machine import facts  # not above: what is imported before the fuzzer does not tell branches
+
+        how = {"guided": guided, "seed": args.seed, "timeout": args.timeout, "memory_mb": args.memory}
+        report = {"what": "fuzz", "setting": how, "targets": reports, "machine": facts()}
+        args.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return int(any(report["findings"] or report["ended"] for report in reports))
 
 
@@ -56,6 +71,7 @@ def in_a_process(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Fuzz one target in a child: a crash is a finding, not the end."""
     args.findings.mkdir(parents=True, exist_ok=True)
     options = [f"--{o}={getattr(args, o)}" for o in ("seconds", "timeout", "memory", "seed", "findings")]
+    began = time.monotonic()
     with tempfile.TemporaryFile("w+") as log:
         done = subprocess.run(
             [sys.executable, __file__, name, "--child", *options], check=False, stdout=log, stderr=subprocess.STDOUT
@@ -69,6 +85,7 @@ def in_a_process(name: str, args: argparse.Namespace) -> dict[str, Any]:
     if counted and report["executions"] < 0:
         report["executions"] = max(int(a or b) for a, b in counted)
     coverage = re.findall(r"cov: (\d+)", text)
+    report["seconds"] = round(time.monotonic() - began, 1)
     report["coverage"] = int(coverage[-1]) if coverage else None
     report["ended"] = "" if done.returncode == 0 else f"exit {done.returncode}, see {args.findings / name}.log"
     print(json.dumps(report), flush=True)
@@ -158,7 +175,7 @@ def run(args: argparse.Namespace) -> int:
             return os.waitstatus_to_exitcode(status) and 1
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize() >> 20
         if atheris is None:
-            at_random(watch, begin, target.longest, args)
+            at_random(watch, begin, target.longest, args)  # does not come back
         by_coverage(atheris, watch, folder, (begin, target, args, pages))
     finally:
         if Path("/proc/self").exists() and folder.exists():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -81,3 +83,22 @@ def test_sums_are_made_to_fit(workshop):
     at = header["columns"]["label"]["offset"]
     broken = sums.joined_sidecar(sums.json.dumps(header).encode(), tail[:at] + b"\1" + tail[at + 1 :])
     assert sums.sidecar_parts(sums.with_sidecar_sums(broken))[0]["columns"] != header["columns"]
+
+
+@pytest.mark.slow
+def test_the_long_run_tells_what_it_did(tmp_path):
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "fuzz.py"
+    report = tmp_path / "fuzz.json"
+    line = [sys.executable, script, "names", "header", "--seconds=2", f"--output={report}", f"--findings={tmp_path}"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(report.read_text())
+    guided = importlib.util.find_spec("atheris") is not None
+    assert found["setting"]["guided"] == guided == ("pip install" not in done.stdout)
+    assert [one["target"] for one in found["targets"]] == ["names", "header"]
+    for one in found["targets"]:
+        assert one["executions"] > 100
+        assert 2 <= one["seconds"] < 60
+        assert (one["findings"], one["ended"]) == ({}, "")
+    wrong = subprocess.run([*line[:2], "nobody"], capture_output=True, text=True, check=False, timeout=110)
+    assert (wrong.returncode, "targets are all, lmdb" in wrong.stderr) == (2, True)
