@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from PIL import Image, JpegImagePlugin
 
+from fastdata.decoding.avif_boxes import check_avif
 from fastdata.decoding.bombs import check_icon, check_tiles
 from fastdata.decoding.header import sniff
 from fastdata.decoding.header_fields import Header
@@ -52,6 +53,8 @@ _WANTED = {
     "avif": "pip install 'pillow>=11.3'",
     "jp2": "a Pillow built with OpenJPEG is needed",
 }
+#: What is looked at before a plugin may open a file.
+_BEFORE: dict[str, Callable[[bytes | memoryview], None]] = {"ICO": check_icon, "AVIF": check_avif}
 #: Words of Pillow's for what it lacks, where a file is not to blame.
 _LACKING = ("unsupported", "not support", "cannot handle")
 #: Held while warnings are silenced: the interpreter's filters belong to all threads.
@@ -144,8 +147,8 @@ def _by_plugin(data: bytes | memoryview, codec: str) -> ImageFile | None:
         factory, accept = Image.OPEN[name]
         try:
             if accept is None or accept(bytes(data[:32])) is True:
-                if name == "ICO":
-                    check_icon(data)
+                if name in _BEFORE:
+                    _BEFORE[name](data)
                 image = factory(io.BytesIO(data), "")
                 check_tiles(image)
                 return image
