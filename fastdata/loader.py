@@ -10,12 +10,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
+from torch.utils.data.distributed import DistributedSampler
 
 from fastdata.dataset import PackedDataset, rank_and_world
 from fastdata.decoding.facade import backend_in_use, batch_decoder
 from fastdata.device_ops import Normalizer
 from fastdata.engine import arguments
+from fastdata.engine.agreement import where_called
 from fastdata.engine.bucket_runner import dataset_of_workers, runner_of, sizes_of
 from fastdata.engine.choice import Choice, choose, read_leaf
 from fastdata.engine.collate import Collator, pinned
@@ -33,6 +35,7 @@ from fastdata.engine.own_order import Asked, batches_of, own_sampler
 from fastdata.engine.prepared import Preparable
 from fastdata.engine.reading import leaf_of, source_of
 from fastdata.engine.runner import Runner, RunnerOptions
+from fastdata.engine.sampler import EpochSampler
 from fastdata.engine.seeded import preserved
 from fastdata.engine.slots import SlotRing
 from fastdata.engine.source import NumberSource
@@ -136,7 +139,8 @@ class FastLoader(Preparable, DataLoader[T_co]):
         if num_workers is None:
             num_workers = usable_cores() if packed else 0
         asked = Asked(packed, batch_size, shuffle, sampler, batch_sampler, drop_last, seed, uneven, generator, sampling)
-        own = own_sampler(dataset, asked, rank_and_world())
+        self._asked = asked
+        own = own_sampler(dataset, asked, rank_and_world)
         if own is not None:
             sampler, shuffle, uneven = own, None, own.uneven
         self.transform, self.target_transform = transform, target_transform
@@ -175,17 +179,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
             in_order=in_order,
         )
         vars(self)["batch_sampler"] = batches_of(self.sampler, self.batch_sampler)  # DataLoader refuses a plain "="
-        self._course = Course(
-            dataset,
-            self.sampler,
-            self.batch_sampler,
-            batch_size=self.batch_size,
-            drop_last=drop_last,
-            seed=seed,
-            generator=generator,
-            rank_and_world=rank_and_world(),
-            exact=uneven == "exact",
-        )
+        self._course = self._course_of(where_called())
         arguments.check_on_error(on_error, max_faults, dataset)
         arguments.warn_of_classes(dataset)
         arguments.EngineAsked(engine, cache, fidelity, self._mixer).check(self._decoder_name(), self._choose)
@@ -276,6 +270,35 @@ class FastLoader(Preparable, DataLoader[T_co]):
         self._course.set_epoch(epoch)
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
+
+    def _course_of(self, where: str) -> Course:
+        """Return the course through the data as the samplers of now have it; where: the loader was made."""
+        return Course(
+            self.dataset,
+            self.sampler,
+            self.batch_sampler,
+            batch_size=self.batch_size,
+            drop_last=self.drop_last,
+            seed=self.seed,
+            generator=self.generator,
+            place=rank_and_world,
+            exact=self.uneven == "exact",
+            where=where,
+        )
+
+    def _share_out(self) -> None:
+        """Take an order of the loader's own, shared out by rank, where DataLoader's would give each rank everything."""
+        if isinstance(self.sampler, EpochSampler):
+            self.sampler.settle()
+        if isinstance(self.sampler, DistributedSampler) or rank_and_world()[1] == 1:
+            return
+        own = own_sampler(self.dataset, self._asked.shared(), rank_and_world)
+        # More than one row of padding lies between others where accelerate gathers metrics: its own order is exact.
+        if own is None or (not own.shuffle and own.total_size > own.positions + 1):
+            return
+        batches = None if self.batch_size is None else BatchSampler(own, self.batch_size, self.drop_last)
+        vars(self).update(sampler=own, batch_sampler=batches, uneven=own.uneven)
+        self._course = self._course_of(where_called())
 
     @property
     def _index_sampler(self) -> Any:  # noqa: ANN401

@@ -57,7 +57,7 @@ def found(packs, shards, tmp_path_factory):
         env=environment, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
-    return {world: json.loads((out / f"{world}.json").read_text()) for world in WORLDS}
+    return {world: json.loads((out / f"{world}.json").read_text()) for world in [*WORLDS, "four"]}
 
 
 def _seen(ranks):
@@ -122,6 +122,46 @@ def test_fewer_ranks_go_on_where_more_were(found, old, new):  # C160
     first, rest = _seen(found[old]["first"]), _seen(found[new]["rest"])
     assert len(first) == 12
     assert Counter(first + rest) == Counter(_seen(found[1]["crops"]))
+
+
+@pytest.mark.parametrize("kind", ["plain", "shuffled", "buckets"])
+def test_a_loader_made_before_its_process_group_shares_itself_out(packs, found, kind):
+    ranks = found["four"][f"made before, {kind}"]
+    assert Counter(_seen(ranks)) == Counter(open_store(packs["tars"]).key(i) for i in range(21))
+    assert {rank["steps"] for rank in ranks} == {rank["len"] for rank in ranks}
+    assert len({rank["steps"] for rank in ranks}) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("seeds", "seed="),
+        ("lengths", "samples=2"),
+        ("sampling", "sampling=Windowed(samples="),
+        ("batch sizes", "batch_size="),
+        ("resumed", "resumed="),
+    ],
+)
+def test_ranks_that_would_share_out_different_orders_are_told(found, kind, named):
+    told = [rank[kind] for rank in found["four"]["disagreements"]]
+    errors = [text for text in told if isinstance(text, str)]
+    # Nobody waits: whoever came first could not know. Of ranks that agree with the first, none is told.
+    assert len(errors) in ({1, 3} if kind in {"lengths", "resumed"} else {3})
+    assert all(named in text and "on rank" in text for text in errors)
+
+
+def test_ranks_that_agree_or_iterate_alone_are_left_alone(found):
+    ranks = found["four"]["disagreements"]
+    assert [rank["equal"] for rank in ranks] == [2] * 4
+    assert [rank["not shuffled"] for rank in ranks] == [2] * 4
+    assert [rank["equal after all"] for rank in ranks] == [2] * 4
+    assert ranks[0]["alone"] == 2
+
+
+def test_accelerate_keeps_what_its_gather_for_metrics_can_count(found):
+    kept = found["four"]["accelerate"]
+    assert {name: each["kept"] for name, each in kept.items()} == {"train": True, "eval": False, "eval, exact": True}
+    assert {name: each["labels"] for name, each in kept.items() if each["kept"]} == {"train": 24, "eval, exact": 24}
 
 
 @pytest.mark.parametrize("world", [2, 3, 6, 8])

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
+from fastdata.engine.agreement import compare_with_ranks
 from fastdata.engine.batches import Job
 from fastdata.engine.resume import Layout, Progress, load, save
 from fastdata.engine.sampler import BucketBatches, EpochSampler, jobs_of_order, positions_of
@@ -44,11 +45,14 @@ class Course:
         drop_last: bool,
         seed: int | None,
         generator: torch.Generator | None,
-        rank_and_world: tuple[int, int],
+        place: Callable[[], tuple[int, int]],
         exact: bool = False,
+        where: str = "",
     ) -> None:
-        """Borrow all; batch_sampler None means that samples come one by one. exact: torch's padding is marked, too."""
-        self._rank, world = rank_and_world
+        """Borrow all; batch_sampler None means that samples come one by one. exact: torch's padding is marked, too.
+
+        place: says (rank, world size) of this process. where: in the program the loader was made.
+        """
         self._dataset, self._sampler = dataset, getattr(batch_sampler, "sampler", sampler)
         self._batches = sampler if batch_sampler is None else batch_sampler
         self._one_by_one = batch_sampler is None
@@ -56,7 +60,7 @@ class Course:
         plain = batch_sampler is None or type(batch_sampler) in {BatchSampler, BucketBatches}
         self._order = sampler if plain and isinstance(sampler, EpochSampler) else None
         self._stream = isinstance(dataset, IterableDataset)
-        self._world = self._sampler.num_replicas if isinstance(self._sampler, DistributedSampler) else world
+        self._place, self._where, self._compared = place, where, False
         inner = getattr(self._sampler, "generator", None)
         named = {"loader": generator, "sampler": inner if inner is not generator else None}
         self._generators = {name: g for name, g in named.items() if isinstance(g, torch.Generator)}
@@ -81,7 +85,7 @@ class Course:
     @property
     def place(self) -> tuple[int, int, int]:
         """The number in its epoch of the batch that is due, this rank, and how many ranks there are."""
-        return self.progress.before, getattr(self._sampler, "rank", self._rank), self._world
+        return self.progress.before, *self._rank_and_world()
 
     def key(self) -> tuple[int, int]:
         """Return (seed, epoch) of the draws, once the first batch of the epoch was asked for."""
@@ -107,6 +111,7 @@ class Course:
             self.progress = Progress(self._epoch(), self._sampler_epoch())
         if self._order is not None:
             self._order.peek()  # an order that has become impossible is told before anything starts
+            self._compare(self._order)
         self.progress.begun = True
         self._epochs = self.progress.epoch + 1
         return self.progress
@@ -166,7 +171,33 @@ class Course:
         length = 0 if self._stream or not hasattr(self._dataset, "__len__") else len(self._dataset)
         size = 1 if self._one_by_one else self._batch_size or 0
         shuffle = self._order is not None and self._order.shuffle
-        return Layout(kind, length, size, self._world, shuffle, self._seed, positions, sampling)
+        return Layout(kind, length, size, self._rank_and_world()[1], shuffle, self._seed, positions, sampling)
+
+    def _rank_and_world(self) -> tuple[int, int]:
+        sampler = self._sampler
+        if isinstance(sampler, EpochSampler):
+            sampler.settle()
+        return (sampler.rank, sampler.num_replicas) if isinstance(sampler, DistributedSampler) else self._place()
+
+    def _compare(self, order: EpochSampler) -> None:
+        """Raise OptionError, at the first epoch, where another rank shares out another order than this one."""
+        if self._compared or order.num_replicas == 1:
+            return
+        self._compared = True
+        from_start = not self.progress.again
+        compare_with_ranks(
+            self._where,
+            {
+                "shuffle": order.shuffle,
+                "seed": (self.progress.order_seed if self.progress.started else order.seed) if order.shuffle else 0,
+                "samples": order.positions,
+                "sampling": repr(order.sampling),
+                "batch_size": self._batch_size,
+                "drop_last": self._drop_last,
+                "uneven": order.uneven,
+                "resumed": "no" if from_start else f"at epoch {self.progress.epoch}, batch {self.progress.before}",
+            },
+        )
 
     def _epoch(self) -> int:
         return self._epochs if self._order is None else self._order.epoch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import BatchSampler, IterableDataset
@@ -15,6 +15,8 @@ from fastdata.sampling.bucket_order import BucketSteps
 from fastdata.sampling.values import Balanced, Buckets, Mixture, Weighted, Windowed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from fastdata.order import Uneven
@@ -38,26 +40,28 @@ class Asked:
     generator: torch.Generator | None
     sampling: Sampling | None
 
+    def shared(self) -> Asked:
+        """Return the same, but asking for an order that is shared out by rank where there is no sampler."""
+        return replace(self, uneven=self.uneven or ("pad" if self.shuffle else "exact"))
 
-def own_sampler(dataset: Any, asked: Asked, place: tuple[int, int]) -> EpochSampler | None:  # noqa: ANN401
+
+def own_sampler(dataset: Any, asked: Asked, place: Callable[[], tuple[int, int]]) -> EpochSampler | None:  # noqa: ANN401
     """Return the loader's own sampler, or None where DataLoader or the user has the order; raise OptionError.
 
-    place: (rank, world size) of this process. A loader that has its own order shares it out by rank: of a path, and of
-    any map-style data set with a seed, with ``sampling``, or, where there are several ranks, with ``uneven``.
+    place: says (rank, world size) of this process. A loader that has its own order shares it out by rank: of a path,
+    and of any map-style data set with a seed, with ``sampling``, or, where there are several ranks, with ``uneven``.
     """
     if asked.sampling is not None:
         return _sampled(dataset, asked, place)
     if asked.sampler is not None or asked.batch_sampler is not None or isinstance(dataset, IterableDataset):
         return None
-    rank, world = place
-    if not asked.packed and asked.seed is None and (asked.uneven is None or world == 1):
+    if not asked.packed and asked.seed is None and (asked.uneven is None or place()[1] == 1):
         return None
     return EpochSampler(
         dataset,
         shuffle=bool(asked.shuffle),
         seed=asked.seed,
-        rank=rank,
-        world=world,
+        place=place,
         uneven=asked.uneven or ("pad" if asked.shuffle else "exact"),
         generator=asked.generator,
     )
@@ -71,7 +75,7 @@ def batches_of(sampler: Any, batch_sampler: Any) -> Any:  # noqa: ANN401
     return batch_sampler
 
 
-def _sampled(dataset: Any, asked: Asked, place: tuple[int, int]) -> EpochSampler | None:  # noqa: ANN401
+def _sampled(dataset: Any, asked: Asked, place: Callable[[], tuple[int, int]]) -> EpochSampler | None:  # noqa: ANN401
     sampling: Any = asked.sampling
     if not isinstance(sampling, (Balanced, Buckets, Mixture, Weighted, Windowed)):
         msg = f"sampling={sampling!r}: expected a Balanced, Buckets, Mixture, Weighted or Windowed of fastdata's"
@@ -93,8 +97,7 @@ def _sampled(dataset: Any, asked: Asked, place: tuple[int, int]) -> EpochSampler
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         msg = f"sampling={sampling!r} chooses samples of a map-style data set; this is a {type(dataset).__name__}"
         raise OptionError(msg)
-    rank, world = place
-    shuffle, uneven = True, asked.uneven or "pad"
+    shuffle, uneven, world = True, asked.uneven or "pad", place()[1]
     if isinstance(sampling, Buckets):
         if asked.batch_size is None:
             msg = "sampling=Buckets(...) makes batches of one shape: it needs a batch_size"
@@ -115,8 +118,7 @@ def _sampled(dataset: Any, asked: Asked, place: tuple[int, int]) -> EpochSampler
         dataset,
         shuffle=shuffle,
         seed=asked.seed,
-        rank=rank,
-        world=world,
+        place=place,
         uneven=uneven,
         generator=asked.generator,
         sampling=sampling,

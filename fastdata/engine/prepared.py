@@ -39,6 +39,10 @@ class Preparable:
     use_stateful_dataloader = True  # accelerate's save_state and load_state take the loader's own state
     _prepared = False
 
+    def _share_out(self) -> None:
+        """Take an order of the loader's own, shared out by rank, where DataLoader's would give each rank everything."""
+        raise NotImplementedError
+
     @property
     def _is_accelerate_prepared(self) -> bool:
         """Whether accelerate, which asks when it prepares a loader, is to keep it; False says that it rebuilds it.
@@ -49,12 +53,13 @@ class Preparable:
         if state is None or isinstance(self.dataset, IterableDataset):
             return False
         processes = state.PartialState().num_processes
+        self._share_out()
         shares = self.sampler.num_replicas if isinstance(self.sampler, DistributedSampler) else 1
         if shares != processes:
             warnings.warn(
                 f"accelerate rebuilds this loader as a plain DataLoader, to share it out to {processes} processes, and "
-                "FastLoader's engine, seed= and state_dict() are gone; a FastLoader on a pack's path shares itself out "
-                "and is kept, and so is one with sampler=DistributedSampler(dataset)",
+                "FastLoader's engine, seed= and state_dict() are gone; one that shares itself out is kept: without "
+                'sampler= and batch_sampler=, and unshuffled with uneven="exact" (gather loader.last.valid, too)',
                 stacklevel=2,
             )
             return False

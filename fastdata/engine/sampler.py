@@ -17,7 +17,7 @@ from fastdata.sampling.bucket_order import BucketOrder, BucketSteps
 from fastdata.sampling.windows import Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sized
+    from collections.abc import Callable, Iterator, Sized
 
     from numpy.typing import NDArray
 
@@ -37,6 +37,8 @@ class EpochSampler(DistributedSampler[int]):
     Every ``iter`` is the next epoch; ``set_epoch`` says which. Without a seed, one process draws a new one for each
     epoch from torch's generator, as DataLoader's RandomSampler does; several ranks must agree and take seed 0.
     sampling: what was asked for in place of a permutation or the data set's own order; drawn: the order made of it.
+    place: says (rank, world size). Where it told of one process when this was made, it is asked again before each
+    order: loaders are often made before the process group is.
     """
 
     def __init__(  # noqa: PLR0913  the attributes of torch's DistributedSampler
@@ -45,22 +47,19 @@ class EpochSampler(DistributedSampler[int]):
         *,
         shuffle: bool,
         seed: int | None,
-        rank: int = 0,
-        world: int = 1,
+        place: Callable[[], tuple[int, int]],
         uneven: Uneven = "pad",
         generator: torch.Generator | None = None,
         sampling: Sampling | None = None,
         drawn: Sequence | BucketSteps | None = None,
     ) -> None:
-        """Remember the numbers."""
-        drop_last = uneven == "drop"
+        """Remember the numbers; ``drawn`` is made for the place of now."""
+        drop_last, (rank, world) = uneven == "drop", place()
         super().__init__(dataset, world, rank, shuffle, 0 if seed is None else seed, drop_last)  # type: ignore[arg-type]
-        self.uneven, self.generator = uneven, generator
+        self.uneven, self.generator, self._place = uneven, generator, place
         self._draws_seed = seed is None and world == 1
         self.sampling, self.drawn, self._samples = sampling, drawn, len(dataset)
-        self._order()  # checks the numbers
-        self.num_samples = len(self._order())
-        self.total_size = self.num_samples * world
+        self._count()
 
     def __len__(self) -> int:
         """Return how many samples this rank gets in an epoch."""
@@ -70,6 +69,20 @@ class EpochSampler(DistributedSampler[int]):
         """Say which epoch the next ``iter`` gives."""
         self.epoch = epoch
 
+    def settle(self) -> None:
+        """Share the epochs out from now on, where this was made before its process became one of several ranks."""
+        if self.num_replicas > 1:
+            return
+        rank, world = self._place()
+        if world == 1:
+            return
+        self.rank, self.num_replicas = rank, world
+        if self._draws_seed:
+            self._draws_seed, self.seed = False, 0
+        if isinstance(self.drawn, BucketSteps):
+            self.drawn = self.drawn.shared(world)
+        self._count()
+
     @property
     def positions(self) -> int:
         """How many global positions an epoch has, without padding."""
@@ -77,6 +90,7 @@ class EpochSampler(DistributedSampler[int]):
 
     def next_order(self) -> Order | BucketOrder:
         """Return the order of the next epoch, and count it."""
+        self.settle()
         if self._draws_seed and self.shuffle:
             self.seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
         order = self._order()
@@ -89,6 +103,7 @@ class EpochSampler(DistributedSampler[int]):
 
     def order_again(self, seed: int, epoch: int) -> Order | BucketOrder:
         """Return the order of ``epoch`` as it was drawn from ``seed``, and count it."""
+        self.settle()
         self.seed, self.epoch = seed, epoch
         order = self._order()
         self.epoch += 1
@@ -104,7 +119,12 @@ class EpochSampler(DistributedSampler[int]):
         for start in range(0, len(order), _CHUNK):
             yield from order.indices(start, start + _CHUNK).tolist()
 
+    def _count(self) -> None:
+        self.num_samples = len(self._order())  # which checks the numbers, too
+        self.total_size = self.num_samples * self.num_replicas
+
     def _order(self) -> Order | BucketOrder:
+        self.settle()
         n, drawn = len(self.dataset), self.drawn  # type: ignore[arg-type]
         if drawn is None:
             return Order(n, self.seed, self.epoch, self.shuffle, self.rank, self.num_replicas, self.uneven)

@@ -49,7 +49,7 @@ class BucketSteps:
 
     def __init__(self, bucket: NDArray[np.uint16], batch: int, *, world: int, uneven: Uneven, drop_last: bool) -> None:
         """Sort the samples by bucket (the number of each sample's, (n,))."""
-        self.bucket, self.batch, self.world, self.uneven = bucket, batch, world, uneven
+        self.bucket, self.batch, self.world, self.uneven, self._drop_last = bucket, batch, world, uneven, drop_last
         self.members = np.argsort(bucket, kind="stable")
         self.sizes = np.bincount(bucket)
         self.starts = np.cumsum(self.sizes) - self.sizes
@@ -62,6 +62,11 @@ class BucketSteps:
     def __len__(self) -> int:
         """Return the number of steps of an epoch, the same on every rank."""
         return int(self.ends[-1]) if len(self.ends) else 0
+
+    def shared(self, world: int) -> BucketSteps:
+        """Return the same for ``world`` ranks, each with batches as large as those of the ranks here."""
+        batch = self.batch // self.world * world
+        return BucketSteps(self.bucket, batch, world=world, uneven=self.uneven, drop_last=self._drop_last)
 
     def size(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many samples each of these global batches has for each rank, padding among them."""

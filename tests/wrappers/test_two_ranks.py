@@ -42,20 +42,21 @@ def test_metrics_count_21_samples_as_21(found):  # C118
         assert rank["accuracy"] == pytest.approx(12 / 21)
 
 
-@pytest.mark.parametrize("kind", ["path", "eval", "drop"])
-def test_accelerate_keeps_a_loader_on_a_path(found, kind):  # C116, C118
+@pytest.mark.parametrize("kind", ["path", "eval", "drop", "folder", "folder, shuffled", "folder, seed"])
+def test_accelerate_keeps_a_loader_that_shares_itself_out(found, kind):  # C116, C118
     first, second = found["accelerate"]
     assert first[kind]["kept"]
     assert second[kind]["kept"]
     assert first[kind]["ends"] == [False, False, True]
+    assert "of 2, which share each epoch" in first[kind]["explained"]
     assert first[kind]["labels"] == (LABELS if kind != "drop" else LABELS[:-1])
 
 
 def test_accelerate_says_where_it_takes_the_engine(found):
     for rank in found["accelerate"]:
-        assert not rank["folder"]["kept"]
-        assert rank["folder"]["labels"] == LABELS
-        assert any("engine" in said and "2 processes" in said for said in rank["folder"]["said"])
+        assert not rank["sampler"]["kept"]
+        assert rank["sampler"]["labels"] == LABELS
+        assert any("engine" in said and "2 processes" in said for said in rank["sampler"]["said"])
 
 
 @pytest.mark.parametrize(("kind", "sampler"), [("path", "EpochSampler"), ("folder", "DistributedSampler")])

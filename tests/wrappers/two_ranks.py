@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.utils.data import SequentialSampler
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
@@ -61,19 +62,24 @@ def accelerated(pack, images):
         ("path", FastLoader(pack, 4, transform=TRAIN, num_workers=1, seed=3, shuffle=True)),
         ("eval", FastLoader(pack, 4, transform=FLOAT, num_workers=1)),
         ("drop", FastLoader(pack, 4, transform=TRAIN, num_workers=1, uneven="drop")),
+        ("folder", FastLoader(ImageFolder(images, FLOAT), 4)),
+        ("folder, shuffled", FastLoader(ImageFolder(images, FLOAT), 4, shuffle=True)),
+        ("folder, seed", FastLoader(ImageFolder(images, FLOAT), 4, shuffle=True, seed=3)),
     ):
         prepared = accelerator.prepare(loader)
         labels, ends = [], []
         for _, mine in prepared:
             labels += accelerator.gather_for_metrics(mine).tolist()
             ends.append(accelerator.gradient_state.end_of_dataloader)
-        found[name] = {"kept": prepared is loader, "labels": sorted(labels), "ends": ends}
-    # A Dataset is not shared out by FastLoader: accelerate does it, over a plain DataLoader, and the loader says so.
+        explained = prepared.explain()
+        found[name] = {"kept": prepared is loader, "labels": sorted(labels), "ends": ends, "explained": explained}
+    # A sampler that is not DistributedSampler's kind: accelerate shares out a plain DataLoader, and the loader says so.
+    folder = ImageFolder(images, FLOAT)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        prepared = accelerator.prepare(FastLoader(ImageFolder(images, FLOAT), 4))
+        prepared = accelerator.prepare(FastLoader(folder, 4, sampler=SequentialSampler(folder)))
     labels = [label for _, mine in prepared for label in accelerator.gather_for_metrics(mine).tolist()]
-    found["folder"] = {
+    found["sampler"] = {
         "kept": isinstance(prepared, FastLoader),
         "labels": sorted(labels),
         "said": [str(w.message) for w in caught],
