@@ -182,7 +182,10 @@ class FastLoader(Preparable, DataLoader[T_co]):
         self._course = self._course_of(where_called())
         arguments.check_on_error(on_error, max_faults, dataset)
         arguments.warn_of_classes(dataset)
-        arguments.EngineAsked(engine, cache, fidelity, self._mixer).check(self._decoder_name(), self._choose)
+        arguments.EngineAsked(engine, cache, fidelity).check(self._decoder_name(), self._choose)
+        if self._mixer is not None and self.batch_sampler is not None and self._default_collate():
+            source = self._source() if self._target_transform() is None else ""
+            self._mixer.check(self._choose_known().plan, None if isinstance(source, str) else source)
         arguments.warn_of_no_batch(self.sampler, self.batch_size, drop_last=drop_last)
 
     def __iter__(self) -> Any:  # noqa: ANN401  DataLoader names its own iterator class
@@ -329,12 +332,20 @@ class FastLoader(Preparable, DataLoader[T_co]):
             return Choice(None, None, "engine=False")
         if self.batch_sampler is None:
             return Choice(None, None, "batch_size=None: samples come one by one, unbatched")
-        source = source_of(self.dataset, partial(read_leaf, PackedDataset))
+        return self._choose_known()
+
+    def _choose_known(self) -> Choice:
+        """Return what the engine understands of the data set, whether or not it is asked for."""
+        source = self._source()
         if isinstance(source, str):
             return Choice(None, None, source)
         leaf, sizes = leaf_of(self.dataset), sizes_of(self.sampling)
         as_pil = bool(getattr(leaf, "owner", ""))
         return choose(source, getattr(leaf, "transform", None), "", collates_pil=as_pil, sizes=sizes)
+
+    def _source(self) -> Source | str:
+        """Return what the engine reads the data set by, or why it cannot."""
+        return source_of(self.dataset, partial(read_leaf, PackedDataset))
 
     def _target_transform(self) -> Callable[[Any], Any] | None:
         """Return the data set's own, which for a path is the loader's."""
@@ -426,7 +437,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
             next(islice(batches, progress.before, progress.before), None)  # made again: who knows how to pass over?
         if progress.draw_seed < 0:
             progress.draw_seed = batches._base_seed  # noqa: SLF001  what DataLoader drew for its workers
-        source = source_of(self.dataset, partial(read_leaf, PackedDataset))
+        source = self._source()
         keyed: Keyed = NumberSource() if isinstance(source, str) else source
         guard = None
         if self.on_error != "raise":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 
@@ -14,6 +15,7 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
+from fastdata.converters import pack
 from fastdata.device_ops import cut_before, mix_before
 from fastdata.errors import OptionError
 from fastdata.loader import FastLoader
@@ -175,9 +177,36 @@ def test_uint8_can_be_cut_but_not_summed(packs):
     for mix in (v2.MixUp(), MIXES["one of them"]()):
         with pytest.raises(OptionError, match="MixUp needs images of floats; let the transform end in ToTensor"):
             FastLoader(packs["lmdb"], 4, transform=BYTES, mix=mix)
-    workers = FastLoader(packs["lmdb"], 4, transform=BYTES, mix=v2.MixUp(), engine=False, num_workers=0)
+        with pytest.raises(OptionError, match="MixUp needs images of floats"):
+            FastLoader(packs["lmdb"], 4, transform=BYTES, mix=mix, engine=False, num_workers=0)
+    opaque = T.Compose([BYTES, T.Lambda(lambda image: image)])
+    workers = FastLoader(packs["lmdb"], 4, transform=opaque, mix=v2.MixUp(), num_workers=0)
     with pytest.raises(OptionError, match="MixUp needs images of floats"):
         next(iter(workers))
+
+
+@pytest.mark.parametrize("engine", [None, False])
+@pytest.mark.parametrize(
+    ("label", "mix", "why"),
+    [
+        (None, v2.MixUp(num_classes=3), "needs labels as a tensor behind the images, and there are none"),
+        (1, v2.CutMix(), "give it num_classes=; the data set does not tell its classes"),
+        (0.5, v2.MixUp(num_classes=3), "needs labels .n,. of whole numbers"),
+        ((0.25, 0.75), v2.MixUp(num_classes=3), "num_classes=3, and the labels have 2 columns"),
+    ],
+)
+def test_labels_of_a_pack_are_looked_at_when_the_loader_is_made(image_folder, tmp_path, label, mix, why, engine):
+    rows = [{"path": str(path)} | ({} if label is None else {"label": label}) for path in image_folder.glob("cat/*")]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    path = tmp_path / "pack.h5"
+    pack(tmp_path / "rows.jsonl", path, workers=1)
+    opaque = T.Compose([FLOAT, T.Lambda(lambda image: image)])
+    for transform in (FLOAT, opaque):
+        with pytest.raises(OptionError, match=why):
+            FastLoader(path, 2, transform=transform, mix=mix, engine=engine)
+        # What target_transform or collate_fn make of them is theirs to know.
+        FastLoader(path, 2, transform=transform, mix=mix, engine=engine, target_transform=lambda _: 1)
+        FastLoader(path, 2, transform=transform, mix=mix, engine=engine, collate_fn=list)
 
 
 class Samples(Dataset):
@@ -205,8 +234,8 @@ class Samples(Dataset):
             r"\(n, num_classes\); got torch.float32 \(3, 2, 2\)",
         ),
         (lambda i: (i,), v2.MixUp(), "give it num_classes="),
-        (lambda i: (i,), v2.CutMix(num_classes=2), "num_classes=2, and the batch has labels from 0 to 2"),
-        (lambda i: (-i,), v2.CutMix(num_classes=2), "num_classes=2, and the batch has labels from -2 to 0"),
+        (lambda i: (i,), v2.CutMix(num_classes=2), "num_classes=2, and there are labels from 0 to 2"),
+        (lambda i: (-i,), v2.CutMix(num_classes=2), "num_classes=2, and there are labels from -2 to 0"),
         (lambda _: (torch.zeros(4),), v2.MixUp(num_classes=3), "num_classes=3, and the labels have 4 columns"),
     ],
 )

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fastdata.engine.choice import Choice
-    from fastdata.engine.mixing import Mixer
 
 __all__ = [
     "EngineAsked",
@@ -108,7 +107,6 @@ class EngineAsked:
     engine: bool | None
     cache: str | None
     fidelity: str
-    mixer: Mixer | None
 
     def check(self, decoder: str, choose: Callable[[], Choice]) -> None:
         """Raise OptionError for what would not be given; ``choose`` says which way the loader takes."""
@@ -124,15 +122,11 @@ class EngineAsked:
             if self.cache == "decoded":
                 msg = "cache='decoded' keeps exact pixels of whole pictures: with fidelity='fast' take cache='encoded'"
                 raise OptionError(msg)
-        if not asked and self.mixer is None:
-            return
-        choice = choose()
-        if asked and choice.plan is None:
+        choice = choose() if asked else None
+        if choice is not None and choice.plan is None:
             hint = "" if self.cache is None else " (fastdata.cached keeps the samples of any data set)"
             msg = f"{asked}, but {choice.why}{hint}"
             raise OptionError(msg)
-        if self.mixer is not None and choice.plan is not None:
-            self.mixer.check_dtype(is_float=choice.plan.levels is not None)
 
 
 def check_start(timeout: float, workers: int, *, pin: bool, to: str) -> bool:

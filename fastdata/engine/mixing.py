@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from fastdata.engine.source import Source
     from fastdata.transforms.mix import Mix, Mixture
+    from fastdata.transforms.plan import Plan
 
     Valid = Callable[[int], NDArray[np.bool_] | None]
     Step = Callable[[Any], Any]
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Mixer", "Mixing", "in_turn"]
 
 _IMAGE_DIMS = 4
+_NO_LABELS = "mix= needs labels as a tensor behind the images, and there are none"
 
 
 def in_turn(steps: Sequence[Step]) -> Step | None:
@@ -64,6 +67,41 @@ class Mixer:
                 "ToImage() and ToDtype(torch.float32, scale=True)"
             )
             raise OptionError(msg)
+
+    def check(self, plan: Plan | None, source: Source | None) -> None:
+        """Raise OptionError for what the first batch would be refused for; plan, source: None where nobody knows."""
+        if plan is not None:
+            self.check_dtype(is_float=plan.levels is not None)
+        if source is None or not len(source):
+            return
+        labels = source.labels(np.zeros(1, np.int64))
+        if labels is None or labels.dtype.kind not in "biuf":
+            raise OptionError(_NO_LABELS)
+        self.classes(torch.from_numpy(labels))
+
+    def classes(self, labels: torch.Tensor) -> int:
+        """Return the number of classes; raise OptionError for labels that do not have that many, or are none."""
+        wanted = self.mix.num_classes
+        if labels.ndim == 2:  # noqa: PLR2004  (n, num_classes)
+            if wanted not in {None, labels.shape[1]}:
+                msg = f"mix= has num_classes={wanted}, and the labels have {labels.shape[1]} columns"
+                raise OptionError(msg)
+            return labels.shape[1]
+        if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
+            msg = (
+                f"mix= needs labels (n,) of whole numbers or (n, num_classes); got {labels.dtype} {tuple(labels.shape)}"
+            )
+            raise OptionError(msg)
+        wanted = self.num_classes
+        if wanted is None:
+            msg = f"mix={self.mix.described}: give it num_classes=; the data set does not tell its classes"
+            raise OptionError(msg)
+        if labels.device.type == "cpu" and len(labels):
+            low, high = int(labels.min()), int(labels.max())
+            if not 0 <= low <= high < wanted:
+                msg = f"mix= has num_classes={wanted}, and there are labels from {low} to {high}"
+                raise OptionError(msg)
+        return wanted
 
     def explain(self) -> str:
         """Return the objects' own words, with the number of classes."""
@@ -121,13 +159,13 @@ class Mixing(Over):
         if self._here:
             return self(batch)
         if isinstance(batch, list | tuple) and len(batch) > 1 and isinstance(batch[1], torch.Tensor):
-            self._classes(batch[1])  # here, where they lie on the host yet
+            self._mixer.classes(batch[1])  # here, where they lie on the host yet
         return batch
 
     def __call__(self, batch: Any) -> Any:  # noqa: ANN401
         """Return the batch taken last, mixed: new memory."""
         images, labels = self._parts(batch)
-        classes = self._classes(labels)
+        classes = self._mixer.classes(labels)
         if labels.ndim == 1:
             labels = torch.zeros(len(labels), classes, device=labels.device).scatter_(1, labels.long().view(-1, 1), 1.0)
         elif not labels.is_floating_point():
@@ -143,8 +181,7 @@ class Mixing(Over):
             msg = f"mix= takes batches [images, labels], and this one is a {type(batch).__name__}"
             raise OptionError(msg)
         if len(batch) < 2 or not isinstance(batch[1], torch.Tensor):  # noqa: PLR2004  images and labels
-            msg = "mix= needs labels as a tensor behind the images, and this batch has none"
-            raise OptionError(msg)
+            raise OptionError(_NO_LABELS)
         images, labels = batch[:2]
         if not isinstance(images, torch.Tensor) or images.ndim != _IMAGE_DIMS or len(images) != len(labels):
             shape = f"shape {tuple(images.shape)}" if isinstance(images, torch.Tensor) else type(images).__name__
@@ -152,30 +189,6 @@ class Mixing(Over):
             raise OptionError(msg)
         self._mixer.check_dtype(is_float=images.is_floating_point())
         return images, labels
-
-    def _classes(self, labels: torch.Tensor) -> int:
-        """Return the number of classes; raise OptionError for labels that do not have that many, or are none."""
-        wanted = self._mixer.mix.num_classes
-        if labels.ndim == 2:  # noqa: PLR2004  (n, num_classes)
-            if wanted not in {None, labels.shape[1]}:
-                msg = f"mix= has num_classes={wanted}, and the labels have {labels.shape[1]} columns"
-                raise OptionError(msg)
-            return labels.shape[1]
-        if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
-            msg = (
-                f"mix= needs labels (n,) of whole numbers or (n, num_classes); got {labels.dtype} {tuple(labels.shape)}"
-            )
-            raise OptionError(msg)
-        wanted = self._mixer.num_classes
-        if wanted is None:
-            msg = f"mix={self._mixer.mix.described}: give it num_classes=; the data set does not tell its classes"
-            raise OptionError(msg)
-        if labels.device.type == "cpu" and len(labels):
-            low, high = int(labels.min()), int(labels.max())
-            if not 0 <= low <= high < wanted:
-                msg = f"mix= has num_classes={wanted}, and the batch has labels from {low} to {high}"
-                raise OptionError(msg)
-        return wanted
 
 
 def _mixed(images: torch.Tensor, mixture: Mixture, before: torch.Tensor | None) -> torch.Tensor:
