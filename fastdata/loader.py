@@ -39,7 +39,7 @@ from fastdata.engine.sampler import EpochSampler
 from fastdata.engine.seeded import preserved
 from fastdata.engine.slots import SlotRing
 from fastdata.engine.source import NumberSource
-from fastdata.engine.workers import FromWorkers, drawn_info, own_small, seen_by_workers, taken_valid
+from fastdata.engine.workers import FromWorkers, drawn_info, ending_at_once, own_small, seen_by_workers, taken_valid
 from fastdata.errors import OptionError
 from fastdata.faults import FaultLog
 from fastdata.prefetch import CudaPrefetcher
@@ -325,7 +325,8 @@ class FastLoader(Preparable, DataLoader[T_co]):
             return super()._get_iterator()
         seen = copy.copy(self)
         vars(seen).update(changes)
-        return DataLoader._get_iterator(seen)  # noqa: SLF001
+        batches: Any = DataLoader._get_iterator(seen)  # noqa: SLF001
+        return ending_at_once(batches) if self.num_workers else batches
 
     def _choose(self) -> Choice:
         if self.engine is False:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
     from fastdata.engine.resume import Progress
     from fastdata.engine.source import Keyed
 
-__all__ = ["FromWorkers", "SharedCollate", "drawn_info", "own_small", "seen_by_workers", "taken_valid"]
+__all__ = [
+    "FromWorkers",
+    "SharedCollate",
+    "drawn_info",
+    "ending_at_once",
+    "own_small",
+    "seen_by_workers",
+    "taken_valid",
+]
 
 _ENDING = 5.0  # seconds; between a process's last closed pipe and its end lie milliseconds on an idle machine
 _SMALL = 1 << 16  # bytes; copying that much takes a few microseconds
@@ -118,6 +127,21 @@ class FromWorkers(Over):
         while not (ended := [worker.pid for worker in workers if not worker.is_alive()]) and time.monotonic() < until:
             time.sleep(0.01)
         return ended
+
+
+def ending_at_once(batches: Any) -> Any:  # noqa: ANN401  DataLoader's iterator
+    """Return DataLoader's iterator over worker processes, which end at once where it dies in a cycle of references.
+
+    Such a cycle is what an error makes, with the traceback that DataLoader gives it. The garbage collector would close
+    the queues first, which carry the word to end, and DataLoader would wait 5 seconds for each worker.
+    """
+    kept = batches._index_queues, batches._worker_result_queue, batches._workers  # noqa: SLF001
+    weakref.finalize(batches, _let_go, kept).atexit = False
+    return batches
+
+
+def _let_go(_: object) -> None:
+    """Do nothing: what a finaliser was given is no garbage before it was called."""
 
 
 def drawn_info(progress: Progress, keyed: Keyed, guard: Unguarded | None) -> BatchInfo:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import time
-from multiprocessing import connection
+from multiprocessing import connection, util
 
 import numpy as np
 import pytest
@@ -69,6 +70,33 @@ def test_a_workers_batch_is_shared_when_it_is_made():
     made = torch.zeros(10)
     assert SharedCollate(lambda rows: (made, rows))([1, 2]) == (made, [1, 2])
     assert made.is_shared()
+
+
+class _Odd(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, i):
+        if i == 2:
+            raise LookupError(i)
+        return i
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_of_an_iterator_that_the_garbage_collector_finds_are_told_to_end(tmp_path, persistent):  # C110
+    def init(worker):  # DataLoader waits 5 s for each and ends it by a signal: then this is not called
+        util.Finalize(None, (tmp_path / str(worker)).touch, exitpriority=0)
+
+    loader = FastLoader(_Odd(), 2, num_workers=2, persistent_workers=persistent, worker_init_fn=init)
+    batches = iter(loader)
+    assert next(batches).tolist() == [0, 1]
+    with pytest.raises(LookupError):
+        next(batches)
+    cycle = [loader, batches]
+    cycle.append(cycle)
+    del loader, batches, cycle
+    gc.collect()
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
 
 
 class _Breaks:
