@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import shutil
@@ -75,6 +76,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_data)
         if no_cuda and item.get_closest_marker("cuda"):
             item.add_marker(no_cuda)
+
+
+def pytest_collection_finish() -> None:
+    # Half a million objects of torch and its kin would be gone through again by every collection, and by forked workers
+    # copied for it: a quarter of a second each time. They stay to the end, so none needs to look at them.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
