@@ -287,6 +287,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
             place=rank_and_world,
             exact=self.uneven == "exact",
             where=where,
+            persistent=self.persistent_workers,
         )
 
     def _share_out(self) -> None:
@@ -311,8 +312,8 @@ class FastLoader(Preparable, DataLoader[T_co]):
     def _get_iterator(self) -> Any:  # noqa: ANN401  DataLoader's own iterator
         """Return DataLoader's iterator over this loader, or over one that differs in what its workers see."""
         changes: dict[str, Any] = {}
-        if self._course.progress.again:
-            # A base seed was drawn when this epoch began; another one must not move the user's generators.
+        if self._course.keeps_base_seed:
+            # A base seed was drawn before; another one must not move the user's generators.
             with preserved():
                 seed = int(torch.empty((), dtype=torch.int64).random_().item())
             changes["generator"] = torch.Generator().manual_seed(seed)
@@ -436,8 +437,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
             batches = FromWorkers(batches)
         if isinstance(self.dataset, IterableDataset):
             next(islice(batches, progress.before, progress.before), None)  # made again: who knows how to pass over?
-        if progress.draw_seed < 0:
-            progress.draw_seed = batches._base_seed  # noqa: SLF001  what DataLoader drew for its workers
+        self._course.draw(lambda: batches._base_seed)  # noqa: SLF001  what DataLoader drew for its workers
         source = self._source()
         keyed: Keyed = NumberSource() if isinstance(source, str) else source
         guard = None

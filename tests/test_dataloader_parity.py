@@ -248,6 +248,36 @@ def test_a_generator_governs_the_order_and_is_drawn_from_alike(data, workers):
     assert same(statement, data)[0][0] == "returned"
 
 
+def test_persistent_workers_draw_their_base_seed_once(data):
+    def statement(loader, data):
+        made = loader(data, 4, shuffle=True, num_workers=2, persistent_workers=True)
+        return [*(everything(made) for _ in range(3)), torch.rand(1)]
+
+    assert same(statement, data)[0][0] == "returned"
+
+
+LABELS = {
+    "a string": str,
+    "a float": float,
+    "a tuple": lambda label: (label, f"{label}"),
+    "a dict": lambda label: {"label": label, "name": str(label)},
+    "a scalar of numpy": np.int32,
+    "a tensor": torch.tensor,
+    "an array": lambda label: np.full(2, label),
+    "None": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_any_type_are_collated_alike(image_folder, kind):
+    def statement(loader, _):
+        transform = T.Compose([T.Resize((8, 8)), T.PILToTensor()])
+        return list(loader(ImageFolder(str(image_folder), transform, target_transform=LABELS[kind]), 8))
+
+    done, _ = same(statement, None)
+    assert done[0] == ("raised" if kind == "None" else "returned")
+
+
 def test_iterators_of_one_loader(data):  # C097
     def statement(loader, data):
         made = loader(data, 8)

@@ -99,6 +99,14 @@ def test_without_a_seed_torchs_generator_governs_and_epochs_differ(packs):
 
 
 @pytest.mark.parametrize("engine", [None, False])
+def test_persistent_workers_draw_new_mixtures_in_each_epoch(packs, engine):
+    options = {"transform": T.Compose([T.Resize((32, 32)), T.ToTensor()]), "mix": v2.MixUp()}
+    loader = FastLoader(packs["lmdb"], 21, num_workers=1, persistent_workers=True, engine=engine, **options)
+    labels = [batches(loader)[0][1] for _ in range(3)]
+    assert len({part.numpy().tobytes() for part in labels}) == 3
+
+
+@pytest.mark.parametrize("engine", [None, False])
 @pytest.mark.parametrize("seed", [3, None])
 def test_resume_goes_on_with_the_same_mixtures(packs, engine, seed):
     def make(workers):

@@ -313,6 +313,43 @@ def test_a_state_after_set_epoch_begins_that_epoch(packs, transform, finished):
     assert _epoch(first) == _epoch(other) == wanted
 
 
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("engine", [True, False])
+def test_persistent_workers_go_on_with_torchs_generator_where_it_was(image_folder, engine, finished):
+    """DataLoader draws a base seed with the first epoch only, and this one was before the state."""
+
+    def loader():
+        data = ImageFolder(str(image_folder), TRAIN)
+        return FastLoader(data, 4, shuffle=True, num_workers=1, persistent_workers=True, engine=engine)
+
+    torch.manual_seed(3)
+    first = loader()
+    epochs = [_epoch(first)]
+    iterator = iter(first)
+    for _ in range(6 if finished else 2):
+        next(iterator)
+    rest = _epoch(iterator)
+    state, torchs = first.state_dict() if finished else None, torch.get_rng_state()
+    epochs.append(_epoch(first))
+    assert epochs[0] != epochs[1]
+    if not finished:
+        torch.manual_seed(3)
+        again = loader()
+        _epoch(again)
+        state = _state_after(again, 2)
+    torch.manual_seed(99)
+    other = loader()
+    other.load_state_dict(state)
+    if not finished:
+        resumed = _epoch(other)
+        assert [labels for _, labels in resumed] == [labels for _, labels in rest]
+        assert resumed == rest or not engine  # what worker processes draw is new
+    torch.set_rng_state(torchs)  # what the user saves
+    following = _epoch(other)
+    assert [labels for _, labels in following] == [labels for _, labels in epochs[1]]
+    assert following == epochs[1] or not engine
+
+
 def test_a_few_batches_an_epoch_can_be_consecutive_blocks(packs):  # C143
     loader = FastLoader(packs["lmdb"], 4, shuffle=True, transform=TRAIN, seed=7, num_workers=2)
     wanted = [_bits(batch) for batch in loader]

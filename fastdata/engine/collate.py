@@ -41,7 +41,7 @@ class Collator:
         if self.target_transform is not None:
             rows = [self.target_transform(row) for row in rows]
         if self.collate_fn is None:
-            return [images, default_collate(rows)]
+            return [images, default_collate(tuple(rows))]  # type: ignore[arg-type]  # a tuple in DataLoader, too
         return self.collate_fn(list(zip(images, rows, strict=True)))
 
 

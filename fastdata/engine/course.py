@@ -48,10 +48,12 @@ class Course:
         place: Callable[[], tuple[int, int]],
         exact: bool = False,
         where: str = "",
+        persistent: bool = False,
     ) -> None:
         """Borrow all; batch_sampler None means that samples come one by one. exact: torch's padding is marked, too.
 
-        place: says (rank, world size) of this process. where: in the program the loader was made.
+        place: says (rank, world size) of this process. where: in the program the loader was made. persistent:
+        DataLoader's workers are, which draw their base seed once, with the first epoch.
         """
         self._dataset, self._sampler = dataset, getattr(batch_sampler, "sampler", sampler)
         self._batches = sampler if batch_sampler is None else batch_sampler
@@ -69,6 +71,7 @@ class Course:
         padded = type(self._sampler) is DistributedSampler and not self._sampler.drop_last
         self._marks_padding = exact and padded
         self._draws = not (pure and (plain or self._stream))
+        self._persistent, self._draw_seed = persistent, -1
         self._epochs, self._told = 0, self._sampler_epoch()
         self._due: Progress | None = None
         self.progress = Progress()
@@ -121,11 +124,24 @@ class Course:
         progress = self.progress
         batches = None if self._order is not None else self._drawn_batches(progress)
         # DataLoader draws its base seed after iter(sampler), whose own draws come with the first index: the same here.
-        if progress.draw_seed < 0:
-            progress.draw_seed = base_seed()
+        self.draw(base_seed)
         if batches is None:
             return self._jobs_of_order(self._ordered(progress), progress)
         return self._jobs_of_sampler(progress, batches)
+
+    @property
+    def keeps_base_seed(self) -> bool:
+        """Whether DataLoader's workers would have their base seed already: a new one must move no generator."""
+        return self.progress.again or (self._persistent and self._draw_seed >= 0)
+
+    def draw(self, base_seed: Callable[[], int]) -> None:
+        """Give the epoch begun last the seed of its draws, unless a state brought it, by DataLoader's base seed."""
+        progress = self.progress
+        if progress.draw_seed < 0 and self._persistent and self._draw_seed >= 0:
+            progress.draw_seed = seeds(self._draw_seed, 0, np.zeros(1, np.int64))[0] >> 1  # 63 bits, as torch's
+        elif progress.draw_seed < 0:
+            progress.draw_seed = base_seed()
+        self._draw_seed = progress.draw_seed
 
     def __iter__(self) -> Iterator[Any]:
         """Return the indices of the epoch begun last, batch by batch or one by one, as DataLoader hands them out."""
@@ -145,6 +161,7 @@ class Course:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next epoch go on where ``state`` was taken; raise OptionError if it does not fit."""
         due = load(state, self._layout())
+        self._draw_seed = due.draw_seed
         for name, generator in self._generators.items():
             if name in due.random and not (self._draws and due.started and not due.finished):
                 generator.set_state(due.random[name])
