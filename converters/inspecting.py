@@ -36,7 +36,7 @@ def describe(store: Store) -> dict[str, Any]:
         "kind": store.kind,
         "samples": len(store),
         "files": len(store.parts),
-        "bytes": int(image.length.clip(0).sum()),
+        "bytes": int(image.length.clip(0).sum()) or None,  # of files as they lie nobody has asked
         "codecs": _counts(image.codec),
         "fields": {name: int((column.length >= 0).sum()) for name, column in index.fields.items()},
         "width": _range(index.width),

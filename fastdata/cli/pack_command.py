@@ -154,12 +154,20 @@ def _print(report: PackReport | AppendReport, *, as_json: bool) -> None:
 
 
 def _blocks(text: str) -> int | str:
-    return "auto" if text == "auto" else int(text)
+    try:
+        return "auto" if text == "auto" else int(text)
+    except ValueError as error:
+        msg = f"{text!r}: expected a whole number, or auto"
+        raise argparse.ArgumentTypeError(msg) from error
 
 
 def _size(text: str) -> int | tuple[int, int]:
     width, cross, height = text.lower().partition("x")
-    return (int(width), int(height)) if cross else int(text)
+    try:
+        return (int(width), int(height)) if cross else int(text)
+    except ValueError as error:
+        msg = f"{text!r}: expected pixels, as 256, or WIDTHxHEIGHT, as 320x240"
+        raise argparse.ArgumentTypeError(msg) from error
 
 
 def _colour(text: str) -> tuple[int, ...]:
@@ -191,7 +199,11 @@ def _count(text: str) -> int:
 
 def _seconds(text: str) -> float:
     """Return seconds; 0 stands for no limit."""
-    return 0.0 if text.lower() == "none" else float(text)
+    try:
+        return 0.0 if text.lower() == "none" else float(text)
+    except ValueError as error:
+        msg = f"{text!r}: expected seconds, or none"
+        raise argparse.ArgumentTypeError(msg) from error
 
 
 def _share(text: str) -> float:

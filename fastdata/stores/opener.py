@@ -61,6 +61,9 @@ def _row_for(where: str | list[str]) -> Row:
     for sniff, row in _TABLE:
         if sniff(where, head):
             return row
+    if is_image_name(where):
+        msg = f"{where} is one picture: give the folder that it lies in, or a manifest (.csv, .tsv, .jsonl) of pictures"
+        raise StoreFormatError(msg)
     what = f"its first bytes are {head[:16].hex(' ')}" if head else "the file is empty"
     known = "LMDB, HDF5 and tar packs, folders of images, and .csv, .tsv or .jsonl manifests"
     msg = f"{where}: not a format that is known here ({what}); known are {known}"
@@ -88,6 +91,8 @@ def _head(where: str) -> bytes:
         if os.path.exists(where + _PARTIAL):  # noqa: PTH110
             raise _incomplete(where + _PARTIAL) from error
         msg = f"{where}: nothing lies there; give the path of a pack, a folder of images or a manifest"
+        if "*" in where:
+            msg += "; patterns are not expanded here: shards are named as a range, as out-{000000..000003}.tar"
         raise StoreNotFoundError(msg) from error
     except PermissionError as error:
         msg = f"{where}: no permission to read it"

@@ -36,6 +36,19 @@ def test_wrong_usage_is_2(words, capsys):
     assert "usage" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "pack --resize", "pack --restart-blocks", "pack --worker-timeout", "pack --max-errors", "pack --max-pixels",
+        "pack --shard-size", "pack --background",
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_kind_is_told_what_is_expected(option, capsys):
+    command, name = option.split()
+    assert main([command, name, "some", "a", "b"]) == 2
+    assert f"error: argument {name}: 'some': expected " in capsys.readouterr().err
+
+
 def test_an_error_is_one_line_that_says_what_and_where(capsys, tmp_path):
     assert main(["inspect", str(tmp_path / "none.lmdb")]) == 1
     err = capsys.readouterr().err

@@ -155,6 +155,13 @@ def test_describe_says_what_was_packed(tree, tmp_path, ending):
     assert facts["mean"] == list(report.mean)
 
 
+def test_describe_says_nothing_that_it_has_not_looked_at(tree):
+    with open_store(tree) as store:
+        facts = describe(store)
+    assert facts["samples"] == 12
+    assert facts["bytes"] is facts["width"] is None
+
+
 @pytest.mark.parametrize("ending", [".lmdb", ".h5", ".tar"])
 def test_verify_finds_a_changed_byte(tree, tmp_path, ending):
     path = tmp_path / f"a{ending}"

@@ -78,6 +78,14 @@ def test_unknown_bytes(tmp_path, data):
         open_store(path)
 
 
+def test_what_shells_and_file_managers_hand_over_is_told_what_to_be(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff")
+    with pytest.raises(StoreFormatError, match=r"a\.jpg is one picture: give the folder"):
+        open_store(tmp_path / "a.jpg")
+    with pytest.raises(StoreNotFoundError, match=r"out-\{000000\.\.000003\}\.tar"):
+        open_store(tmp_path / "s-*.tar")
+
+
 def test_leftovers(tmp_path):  # C041
     path = tmp_path / "p.lmdb"
     writer = open_writer(path)
