@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,8 @@ from fastdata.types import CODEC_IDS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fastdata.stores.mapping import FileBytes
+
 __all__ = ["read_foreign"]
 
 _LABELS = ("labels", "label", "targets", "target", "y")
@@ -27,10 +28,11 @@ _UNDERSTOOD = (
 )
 
 
-def read_foreign(file: Any, where: str) -> Contents:  # noqa: ANN401  h5py has no types
+def read_foreign(file: Any, data: FileBytes) -> Contents:  # noqa: ANN401  h5py has no types
     """Return a foreign file's pictures, raw or encoded; keys are their numbers. Raises StoreFormatError."""
     import h5py  # noqa: PLC0415
 
+    where, size = data.path, data.size
     # Links are not followed, so a file cannot make us open another one.
     datasets = [
         name
@@ -43,11 +45,10 @@ def read_foreign(file: Any, where: str) -> Contents:  # noqa: ANN401  h5py has n
         found = ", ".join(f"{name} {file[name].dtype} {file[name].shape}" for name in datasets[:10]) or "no dataset"
         msg = f"{where}: no layout that is understood (in its root: {found}); {_UNDERSTOOD}"
         raise StoreFormatError(msg)
-    size = Path(where).stat().st_size
     if pixels:
         places, codec, (height, width) = pixel_places(file, pixels[0], where, size), "raw", file[pixels[0]].shape[1:3]
     else:
-        places, codec, height, width = encoded_places(file, values[0], where, size), "unknown", 0, 0
+        places, codec, height, width = encoded_places(file, values[0], data), "unknown", 0, 0
     n = len(places.offset)
     image = SpanColumn(np.zeros(n, np.int32), *places, np.full(n, CODEC_IDS[codec], np.uint8), np.zeros(n, np.uint32))
     index = Index(

@@ -12,12 +12,11 @@ import numpy as np
 
 from fastdata.errors import StoreFormatError, TruncatedStoreError
 from fastdata.stores.hdf5_layout import contiguous_span
-from fastdata.stores.mapping import map_or_read
 
 if TYPE_CHECKING:
-    import mmap
-
     from numpy.typing import NDArray
+
+    from fastdata.stores.mapping import FileBytes
 
 __all__ = ["Places", "encoded_places", "pixel_places", "text_bytes"]
 
@@ -76,11 +75,11 @@ def _chunked(file: Any, name: str, where: str, size: int, each: int) -> NDArray[
     return offset
 
 
-def encoded_places(file: Any, name: str, where: str, size: int) -> Places:  # noqa: ANN401
+def encoded_places(file: Any, name: str, data: FileBytes) -> Places:  # noqa: ANN401
     """Return the places of the values of a contiguous dataset (N,) of vlen uint8: encoded images in the global heap."""
     import h5py  # noqa: PLC0415
 
-    dataset = file[name]
+    dataset, where = file[name], data.path
     n, start = int(dataset.shape[0]), dataset.id.get_offset()
     if not n:
         return Places(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -88,31 +87,30 @@ def encoded_places(file: Any, name: str, where: str, size: int) -> Places:  # no
     if not is_plain or file.userblock_size or file.id.get_create_plist().get_sizes() != (8, 8):
         msg = f"{where}: {name} is not contiguous (chunked or never written), so its values have no places of their own"
         raise StoreFormatError(msg)
-    if start + n * _REFERENCE.itemsize > size:
+    if start + n * _REFERENCE.itemsize > data.size:
         msg = f"{where}: {name} reaches beyond the end of the file: it was cut short; copy it again"
         raise TruncatedStoreError(msg)
-    with open(where, "rb") as raw, map_or_read(raw.fileno(), where) as data:  # noqa: PTH123
-        references = np.frombuffer(data[start : start + n * _REFERENCE.itemsize], _REFERENCE)
-        heaps: dict[int, dict[int, tuple[int, int]]] = {}
-        offset, room = np.zeros(n, np.int64), len(data)
-        for i, (length, heap, number) in enumerate(references.tolist()):
-            if not length:
-                continue
-            if heap not in heaps:
-                heaps[heap] = _objects(data, heap, where)
-                room -= _HEAP_HEAD.unpack_from(data, heap)[2]
-                if room < 0:  # or a small file could make us walk one run of bytes from each of its bytes on
-                    msg = f"{where}: the heaps of {name} lie over each other; the file is damaged, or made to do harm"
-                    raise StoreFormatError(msg)
-            at, held = heaps[heap].get(number, (0, -1))
-            if length > held:
-                msg = f"{where}: value {i} of {name} is not where it should be; the file is damaged"
+    references = data.part(start, n * _REFERENCE.itemsize).view(_REFERENCE)
+    heaps: dict[int, dict[int, tuple[int, int]]] = {}
+    offset, room = np.zeros(n, np.int64), data.size
+    for i, (length, heap, number) in enumerate(references.tolist()):
+        if not length:
+            continue
+        if heap not in heaps:
+            heaps[heap] = _objects(data, heap)
+            room -= _HEAP_HEAD.unpack(data.copy(heap, _HEAP_HEAD.size))[2]
+            if room < 0:  # or a small file could make us walk one run of bytes from each of its bytes on
+                msg = f"{where}: the heaps of {name} lie over each other; the file is damaged, or made to do harm"
                 raise StoreFormatError(msg)
-            offset[i] = at
+        at, held = heaps[heap].get(number, (0, -1))
+        if length > held:
+            msg = f"{where}: value {i} of {name} is not where it should be; the file is damaged"
+            raise StoreFormatError(msg)
+        offset[i] = at
     return Places(offset, references["length"].astype(np.int64))
 
 
-def text_bytes(file: Any, name: str, where: str) -> bytes:  # noqa: ANN401
+def text_bytes(file: Any, name: str, data: FileBytes) -> bytes:  # noqa: ANN401
     """Return the bytes of a scalar dataset of vlen text; raise StoreFormatError where there is none.
 
     Read from the global heap by ourselves: over a heap with one damaged byte, libhdf5 2.0 goes round for ever.
@@ -125,31 +123,31 @@ def text_bytes(file: Any, name: str, where: str) -> bytes:  # noqa: ANN401
         start = dataset.id.get_offset()
         is_plain = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS and start is not None
         if is_plain and not file.userblock_size and file.id.get_create_plist().get_sizes() == (8, 8):
-            with open(where, "rb") as raw, map_or_read(raw.fileno(), where) as data:  # noqa: PTH123
-                reference = data[start : start + _REFERENCE.itemsize]
-                if len(reference) == _REFERENCE.itemsize:
-                    length, heap, number = np.frombuffer(reference, _REFERENCE)[0].tolist()
-                    at, held = _objects(data, heap, where).get(number, (0, -1))
-                    if length <= held:
-                        return data[at : at + length]
-    msg = f"{where}: {name} is no text, or not where it should be; the file is damaged"
+            room = max(0, min(_REFERENCE.itemsize, data.size - start))
+            reference = data.copy(start, room)
+            if len(reference) == _REFERENCE.itemsize:
+                length, heap, number = np.frombuffer(reference, _REFERENCE)[0].tolist()
+                at, held = _objects(data, heap).get(number, (0, -1))
+                if length <= held:
+                    return data.copy(at, length)
+    msg = f"{data.path}: {name} is no text, or not where it should be; the file is damaged"
     raise StoreFormatError(msg)
 
 
-def _objects(data: mmap.mmap, heap: int, where: str) -> dict[int, tuple[int, int]]:
+def _objects(data: FileBytes, heap: int) -> dict[int, tuple[int, int]]:
     """Return (offset, size) of each object of one heap collection by its number."""
     found: dict[int, tuple[int, int]] = {}
-    if heap + _HEAP_HEAD.size <= len(data):
-        magic, version, size = _HEAP_HEAD.unpack_from(data, heap)
-        if magic == b"GCOL" and version == 1 and heap + size <= len(data):
+    if heap + _HEAP_HEAD.size <= data.size:
+        magic, version, size = _HEAP_HEAD.unpack(data.copy(heap, _HEAP_HEAD.size))
+        if magic == b"GCOL" and version == 1 and heap + size <= data.size:
             at, end = heap + _HEAP_HEAD.size, heap + size
             while at + _OBJECT_HEAD.size <= end:
-                number, _, length = _OBJECT_HEAD.unpack_from(data, at)
+                number, _, length = _OBJECT_HEAD.unpack(data.copy(at, _OBJECT_HEAD.size))
                 at += _OBJECT_HEAD.size
                 if number == 0 or at + length > end:  # number 0 is the free space, which comes last
                     return found
                 found[number] = (at, length)
                 at += -(-length // 8) * 8
             return found
-    msg = f"{where}: there is no heap at byte {heap}; the file is damaged or was cut short"
+    msg = f"{data.path}: there is no heap at byte {heap}; the file is damaged or was cut short"
     raise StoreFormatError(msg)

@@ -8,7 +8,6 @@ Foreign files: one uint8 dataset (N, H, W, C) or (N, H, W) of pixels, or one of 
 
 from __future__ import annotations
 
-import mmap
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from fastdata.stores.hdf5_layout import COLUMNS, FIELD_COLUMNS, MARK, Span, cont
 from fastdata.stores.hdf5_places import text_bytes
 from fastdata.stores.index import Index
 from fastdata.stores.json_values import parse_json
-from fastdata.stores.mapping import map_or_read
+from fastdata.stores.mapping import FileBytes
 from fastdata.stores.store import Contents
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["read_hdf5"]
 
 
-def read_hdf5(path: str | os.PathLike[str]) -> Contents:
+def read_hdf5(path: str | os.PathLike[str], *, mapped: bool = True) -> Contents:
     """Find what an HDF5 file holds; no handle of HDF5 stays open, and the file is not locked.
 
     Raises StoreNotFoundError, IncompletePackError, TruncatedStoreError, or StoreFormatError, which says which layouts
@@ -49,9 +48,9 @@ def read_hdf5(path: str | os.PathLike[str]) -> Contents:
         _raise_absent(name)
     try:
         with h5py.File(name, "r", locking=False) as file:
-            if MARK in file.attrs:
-                return _read_pack(file, name)
-            return read_foreign(file, name)
+            with open(name, "rb") as raw:  # noqa: PTH123  a str path from start to end
+                data = FileBytes(raw.fileno(), name, mapped=mapped)
+            return _read_pack(file, data) if MARK in file.attrs else read_foreign(file, data)
     except FastdataError:
         raise
     except Exception as error:  # over a damaged file h5py raises what it likes
@@ -73,8 +72,8 @@ def _raise_absent(name: str) -> None:
     raise StoreNotFoundError(msg)
 
 
-def _read_pack(file: Any, name: str) -> Contents:  # noqa: ANN401  h5py has no types
-    mark = file.attrs.get_id(MARK)
+def _read_pack(file: Any, data: FileBytes) -> Contents:  # noqa: ANN401  h5py has no types
+    name, mark = data.path, file.attrs.get_id(MARK)
     # Text would be read from the global heap, which see in ``hdf5_places.text_bytes``.
     version = int(file.attrs[MARK]) if mark.shape == () and mark.dtype.kind in "iu" else -1
     if version != 1:
@@ -83,48 +82,40 @@ def _read_pack(file: Any, name: str) -> Contents:  # noqa: ANN401  h5py has no t
     if "info" not in file:  # written last
         msg = f"{name}: this pack was not finished; pack again with overwrite"
         raise IncompletePackError(msg)
-    pack = _Opened(file, name)
+    pack = _Opened(file, data)
     blocks = _blocks(pack)
     arrays = {ours: pack.column(stored) for stored, ours in COLUMNS.items() if stored in file}
     arrays |= _field(pack, "image", "", blocks)
     for field in names_of(file, "fields", name):
         arrays |= _field(pack, field, f"fields/{field}/", blocks)
     index = Index.from_arrays(arrays, name)
-    pack.release()
-    return Contents(name, "hdf5", [name], index, _info(file, name))
+    data.release()
+    return Contents(name, "hdf5", [name], index, _info(file, data))
 
 
 class _Opened:
-    """A pack while h5py has it open, and a mapping of the file for the columns."""
+    """A pack while h5py has it open, and the file's bytes for the columns."""
 
-    def __init__(self, file: Any, name: str) -> None:  # noqa: ANN401  h5py has no types
-        self.file, self.name = file, name
-        self.size = Path(name).stat().st_size
-        with open(name, "rb") as raw:  # noqa: PTH123  a str path from start to end
-            self._data = map_or_read(raw.fileno(), name)
+    def __init__(self, file: Any, data: FileBytes) -> None:  # noqa: ANN401  h5py has no types
+        self.file, self.name, self._data = file, data.path, data
 
     def span(self, path: str) -> Span:
         """Return where a dataset lies."""
-        return contiguous_span(self.file, path, self.name, self.size)
-
-    def release(self) -> None:
-        """Tell the system that the pages touched so far need not stay in this process (they come back when touched)."""
-        if hasattr(mmap, "MADV_DONTNEED"):  # Linux
-            self._data.madvise(mmap.MADV_DONTNEED)
+        return contiguous_span(self.file, path, self.name, self._data.size)
 
     def column(self, path: str) -> NDArray[Any]:
-        """Return a column: a view of the mapped file, a copy where it is not aligned to its items."""
+        """Return a column: a view of the file's bytes, a copy where it is not aligned to its items."""
         span = self.span(path)
-        count = span.nbytes // span.dtype.itemsize
-        if not count:
+        if not span.nbytes:
             return np.zeros(span.shape, span.dtype)
-        view = np.frombuffer(self._data, span.dtype, count, span.offset).reshape(span.shape)
+        view = self._data.part(span.offset, span.nbytes).view(span.dtype).reshape(span.shape)
         return view if view.flags.aligned else view.copy()
 
 
-def _info(file: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
+def _info(file: Any, data: FileBytes) -> dict[str, Any]:  # noqa: ANN401
+    name = data.path
     try:
-        info = parse_json(text_bytes(file, "info", name))
+        info = parse_json(text_bytes(file, "info", data))
     except (ValueError, TypeError, AttributeError) as error:
         if isinstance(error, StoreFormatError):
             raise

@@ -9,7 +9,6 @@ number. Nothing of the file is trusted: every number is checked before it is fol
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from fastdata.errors import StoreFormatError, TruncatedStoreError
-from fastdata.stores.mapping import map_or_read
+from fastdata.stores.mapping import FileBytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,18 +79,19 @@ class Entries:
 
 
 class LmdbFile:
-    """A mapped LMDB file at its newest transaction; arrays made from it keep the mapping alive."""
+    """An LMDB file at its newest transaction, mapped or read by pages; arrays made from it keep the memory alive."""
 
-    def __init__(self, path: str) -> None:
-        """Map the file and read its meta pages; raise TruncatedStoreError or StoreFormatError."""
+    def __init__(self, path: str, *, mapped: bool = True) -> None:
+        """Open the file and read its meta pages; raise TruncatedStoreError or StoreFormatError."""
         self.path = path
         with open(path, "rb") as file:  # noqa: PTH123
             self.size = os.fstat(file.fileno()).st_size
             if self.size < _HEADER + _META.size:
                 msg = f"{path}: the file is shorter than an LMDB header says it is ({self.size} bytes); copy it again"
                 raise TruncatedStoreError(msg)
-            self._map = map_or_read(file.fileno(), path)
-        self.data: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
+            self._file = FileBytes(file.fileno(), path, mapped=mapped)
+        #: All bytes of the file; what is not mapped has those of the trees walked so far.
+        self.data = self._file.data
         self.page_size, self.last_page, self.txnid, self.main = self._newest_meta()
         #: Whether the file is shorter than its header says. LMDB itself leaves a short tail where the last pages were
         #: given back before they were written, so only a page that is needed and missing is an error in foreign files.
@@ -143,24 +143,26 @@ class LmdbFile:
 
     def keys(self, entries: Entries) -> Iterator[bytes]:
         """Yield all keys in order."""
-        view = self._map
+        view = self.data.data
         for start, length in zip(entries.key_offset.tolist(), entries.key_length.tolist(), strict=True):
-            yield view[start : start + length]
+            yield bytes(view[start : start + length])
 
     def value(self, entries: Entries, row: int) -> bytes:
         """Return a copy of one value."""
-        start = int(entries.offset[row])
-        return self.data[start : start + int(entries.length[row])].tobytes()
+        return self._file.copy(int(entries.offset[row]), int(entries.length[row]))
+
+    def part(self, offset: int, length: int) -> NDArray[np.uint8]:
+        """Return a view of a run of bytes."""
+        return self._file.part(offset, length)
 
     def release(self) -> None:
         """Tell the system that the pages touched so far need not stay in this process (they come back when touched)."""
-        if hasattr(self._map, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+        self._file.release()
 
     def _newest_meta(self) -> tuple[int, int, int, Database]:
         first = self._meta(0)
         if first is None:
-            big = self.data[_HEADER : _HEADER + 4].tobytes() == _MAGIC.to_bytes(4, "big")
+            big = self._file.copy(_HEADER, 4) == _MAGIC.to_bytes(4, "big")
             why = "written on a big-endian machine" if big else "no meta page of a known version (0.9, 64 bit)"
             self._refuse(why)
         page_size = struct.unpack_from("<I", first[4])[0]
@@ -176,8 +178,9 @@ class LmdbFile:
     def _meta(self, start: int) -> tuple[Any, ...] | None:
         if start + _HEADER + _META.size > self.size:
             return None
-        flags = int.from_bytes(self.data[start + 10 : start + 12].tobytes(), "little")
-        meta = _META.unpack(self.data[start + _HEADER : start + _HEADER + _META.size].tobytes())
+        page = self._file.copy(start, _HEADER + _META.size)
+        flags = int.from_bytes(page[10:12], "little")
+        meta = _META.unpack(page[_HEADER:])
         return meta if meta[:2] == (_MAGIC, _VERSION) and flags & _P_META else None
 
     def _database(self, record: bytes, last_page: int | None = None) -> Database:
@@ -224,9 +227,19 @@ class LmdbFile:
             self._refuse("a page number beyond the last page")
         if int(pages.max()) >= len(self._bytes):
             raise self._short_file(int(pages.max()))
+        self._touch(pages, self.page_size)
         good = (self._longs[pages, 0] == pages.astype(np.uint64)) & (self._shorts[pages, 5] & _P_KIND == kind)
         if not good.all() or len(np.unique(pages)) != len(pages):
             self._refuse("a page of a tree is not what its parent says (a page overwritten, or a circle)")
+
+    def _touch(self, pages: NDArray[np.int64], length: int) -> None:
+        """Have the first ``length`` bytes of all pages in ``data``; whole pages that lie side by side are one read."""
+        if self._file.is_mapped or not len(pages):
+            return
+        pages = np.unique(pages)
+        step = length // self.page_size  # 1 for whole pages, else 0: each is a run of its own
+        for run in np.split(pages, np.flatnonzero(np.diff(pages) != step) + 1):
+            self._file.part(int(run[0]) * self.page_size, len(run) * length)
 
     def _nodes(self, pages: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return page and offset in the page of every node, in order."""
@@ -260,6 +273,7 @@ class LmdbFile:
         # One page read for each of these, so not all are looked at: the values are anywhere in a file of any size.
         some = number[:: max(1, len(number) // 64)].astype(np.int64)
         some = some[some < len(self._bytes)]
+        self._touch(some, _HEADER)
         if (
             not (self._longs[some, 0] == some.astype(np.uint64)).all()
             or ((self._shorts[some, 5] & _P_KIND) != _P_OVERFLOW).any()

@@ -99,7 +99,7 @@ def _refuse_others(file: LmdbFile, entries: Entries, rows: NDArray[np.int64]) ->
     heads = []
     for row in rows[np.unique(np.linspace(0, len(rows) - 1, _LOOKED_AT).astype(np.int64))].tolist():
         start = int(entries.offset[row])
-        heads.append(file.data[start : start + min(int(entries.length[row]), 64)].tobytes())
+        heads.append(file.part(start, min(int(entries.length[row]), 64)).tobytes())
     if any(map(looks_like_image, heads)):
         return  # the odd value that is none fails when it is decoded, and is named there
     pickled = any(head[:1] == b"\x80" and head[1:2] <= b"\x05" for head in heads)

@@ -53,9 +53,9 @@ def field_database(name: str) -> bytes:
     return IMAGES if name == "image" else b"fields/" + name.encode()
 
 
-def read_lmdb(path: str) -> Contents:
-    """Return what lies in an LMDB file (or in the data.mdb of a folder); columns are views of the mapped file."""
-    file = LmdbFile(os.path.join(path, "data.mdb") if os.path.isdir(path) else path)  # noqa: PTH112, PTH118
+def read_lmdb(path: str, *, mapped: bool = True) -> Contents:
+    """Return what lies in an LMDB file (or in the data.mdb of a folder); columns are views of it where it is mapped."""
+    file = LmdbFile(os.path.join(path, "data.mdb") if os.path.isdir(path) else path, mapped=mapped)  # noqa: PTH112, PTH118
     databases = file.databases()
     if META not in databases:
         from fastdata.stores.lmdb_foreign import read_foreign  # noqa: PLC0415  only other programs' files need it
@@ -117,7 +117,7 @@ def _info(file: LmdbFile, values: Mapping[bytes, tuple[int, int]]) -> dict[str, 
         raise IncompletePackError(msg)
     offset, length = values[b"info"]
     try:
-        info = parse_json(file.data[offset : offset + length].tobytes())
+        info = parse_json(file.part(offset, length).tobytes())
         version = info["format_version"]
     except (ValueError, KeyError, TypeError) as error:
         msg = f"{file.path}: the pack's info is damaged ({error}); pack again"
@@ -135,7 +135,7 @@ def _columns(
     try:
         for name, told in info["index"].items():
             offset, length = values[_PREFIX + name.encode()]
-            raw = file.data[offset : offset + length]
+            raw = file.part(offset, length)
             column = _column(raw, told["dtype"], told["shape"])
             most -= length
             if most < 0:  # many names for the same pages: summing them all would take for ever

@@ -13,6 +13,7 @@ from fastdata.errors import IncompletePackError, StoreFormatError, StoreNotFound
 from fastdata.registry import Row, load
 from fastdata.stores.image_types import is_image_name
 from fastdata.stores.index import Index, KeyColumn, SpanColumn
+from fastdata.stores.reader import stamp_of
 from fastdata.stores.store import Contents, Store
 
 if TYPE_CHECKING:
@@ -38,16 +39,18 @@ def open_store(
     """Open a pack, a folder of images or a manifest, whatever it is; found out by its content, not by its name.
 
     path: a file, a folder, a set of tar files (``out-{000000..000003}.tar``, a list of paths, or several joined by
-    ``::``). io="mmap" maps files (no copies); "pread" copies each value, and survives a file that is cut short while it
-    is read. on_duplicate="skip" takes the first of equal members of a tar that has no index (each is counted in
-    info["ignored"]). Raises StoreNotFoundError, IncompletePackError, TruncatedStoreError or StoreFormatError.
+    ``::``). io="mmap" maps files (no copies); "pread" maps nothing, copies each value, and survives a file that is cut
+    short while it is read. on_duplicate="skip" takes the first of equal members of a tar that has no index (each is
+    counted in info["ignored"]). Raises StoreNotFoundError, IncompletePackError, TruncatedStoreError or
+    StoreFormatError; reading raises StaleIndexError where a file was replaced before anything was read of it.
     """
     where = [os.fspath(p) for p in path] if isinstance(path, (list, tuple)) else os.fspath(path)  # type: ignore[arg-type]
     row = _row_for(where)
-    more = {"on_duplicate": on_duplicate} if row is _TARS else {}
-    contents: Contents = load(row)(where, **more)
+    more: dict[str, Any] = {"mapped": io != "pread"} if row in _PACKS else {}
+    contents: Contents = load(row)(where, **more, **({"on_duplicate": on_duplicate} if row is _TARS else {}))
     if not contents.whole_files:  # files are opened at the first read: the working folder may be another by then
-        contents = replace(contents, parts=[os.path.abspath(part) for part in contents.parts])  # noqa: PTH100
+        parts = [os.path.abspath(part) for part in contents.parts]  # noqa: PTH100
+        contents = replace(contents, parts=parts, stamps=[stamp_of(part) for part in parts])
     if io == "pread":
         contents = replace(contents, index=_in_memory(contents.index))
     again = where if isinstance(where, list) or _is_set(where) else os.path.abspath(where)  # noqa: PTH100  a string
@@ -154,10 +157,9 @@ def _is_folder(where: str, head: bytes) -> bool:
 
 
 _TARS = Row("fastdata.stores.tar_store:read_tars")
+_PACKS = (Row("fastdata.stores.lmdb_store:read_lmdb"), Row("fastdata.stores.hdf5_store:read_hdf5"), _TARS)
 _TABLE: tuple[tuple[Callable[[str, bytes], bool], Row], ...] = (
-    (_is_lmdb, Row("fastdata.stores.lmdb_store:read_lmdb")),
-    (_is_hdf5, Row("fastdata.stores.hdf5_store:read_hdf5")),
-    (_is_tar, _TARS),
+    *zip((_is_lmdb, _is_hdf5, _is_tar), _PACKS, strict=True),
     (_is_manifest, Row("fastdata.stores.manifest_store:read_manifest")),
     (_is_folder, Row("fastdata.stores.folder_store:read_folder")),
 )

@@ -10,11 +10,18 @@ import mmap
 import os
 import stat
 import threading
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from fastdata.errors import MissingPartError, OptionError, StoreClosedError, StoreFormatError, TruncatedStoreError
+from fastdata.errors import (
+    MissingPartError,
+    OptionError,
+    StaleIndexError,
+    StoreClosedError,
+    StoreFormatError,
+    TruncatedStoreError,
+)
 from fastdata.stores.mapping import map_file
 
 if TYPE_CHECKING:
@@ -24,7 +31,17 @@ if TYPE_CHECKING:
 
     from fastdata.types import Spans
 
-__all__ = ["Io", "MapReader", "PreadReader", "Reader", "addresses_of", "open_reader", "open_regular"]
+__all__ = [
+    "Io",
+    "MapReader",
+    "PreadReader",
+    "Reader",
+    "Stamp",
+    "addresses_of",
+    "open_reader",
+    "open_regular",
+    "stamp_of",
+]
 
 Io = Literal["mmap", "pread"]
 
@@ -45,12 +62,31 @@ class Reader(Protocol):
         ...
 
 
-def open_reader(paths: Sequence[str], io: Io) -> Reader:
-    """Return the reader for ``io`` over the files ``paths``; none is opened yet."""
+class Stamp(NamedTuple):
+    """What changes when a file is written anew. Without its inode, which network file systems may make up anew."""
+
+    size: int
+    changed_ns: int
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return a file's stamp as it is now; raise MissingPartError."""
+    try:
+        return _stamp(os.stat(path))  # noqa: PTH116  a str path
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return Stamp(status.st_size, status.st_mtime_ns)
+
+
+def open_reader(paths: Sequence[str], io: Io, stamps: Sequence[Stamp] = ()) -> Reader:
+    """Return the reader for ``io`` over the files ``paths``; none is opened yet, and then it must have its stamp."""
     if io not in {"mmap", "pread"}:
         msg = f"io={io!r}: expected 'mmap' or 'pread'"
         raise OptionError(msg)
-    return MapReader(paths) if io == "mmap" else PreadReader(paths)
+    return MapReader(paths, stamps) if io == "mmap" else PreadReader(paths, stamps)
 
 
 def _outside(path: str, offset: int, length: int, size: int) -> TruncatedStoreError:
@@ -83,9 +119,9 @@ class _LazyViews:
 class MapReader:
     """Maps each file once, when it is first needed; a view keeps its mapping alive."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], stamps: Sequence[Stamp] = ()) -> None:
         """Remember the paths; open nothing."""
-        self._paths = paths
+        self._paths, self._stamps = paths, stamps
         self._maps: dict[int, NDArray[np.uint8]] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -141,7 +177,7 @@ class MapReader:
                 msg = f"{self._paths[part]}: the store was closed; open it again"
                 raise StoreClosedError(msg)
             if part not in self._maps:
-                self._maps[part] = _map(self._paths[part])
+                self._maps[part] = _map(self._paths[part], self._stamps[part] if self._stamps else None)
             return self._maps[part]
 
 
@@ -158,15 +194,23 @@ def open_regular(path: str) -> int:
     return descriptor
 
 
-def _open(path: str) -> int:
+def _open(path: str, stamp: Stamp | None) -> int:
     try:
-        return open_regular(path)
+        descriptor = open_regular(path)
     except FileNotFoundError as error:
         raise _missing(path) from error
+    now = _stamp(os.fstat(descriptor))
+    if stamp is None or now == stamp:
+        return descriptor
+    os.close(descriptor)
+    msg = f"{path} was replaced or changed after it was opened, and before this was read of it: open it again"
+    if now.size < stamp.size:
+        raise TruncatedStoreError(msg + f" (it has {now.size} bytes instead of {stamp.size}: cut short, perhaps)")
+    raise StaleIndexError(msg)
 
 
-def _map(path: str) -> NDArray[np.uint8]:
-    descriptor = _open(path)
+def _map(path: str, stamp: Stamp | None) -> NDArray[np.uint8]:
+    descriptor = _open(path, stamp)
     try:
         if os.fstat(descriptor).st_size == 0:
             return np.zeros(0, np.uint8)
@@ -183,9 +227,9 @@ class PreadReader:
     _FAR = 1 << 62  # bytes; the system refuses an offset whose end is no int64
     _MOST_OPEN = 64  # well under the common limit of 1024 descriptors, with several loaders in one process
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], stamps: Sequence[Stamp] = ()) -> None:
         """Remember the paths; open nothing."""
-        self._paths = paths
+        self._paths, self._stamps = paths, stamps
         self._open: dict[int, int] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -227,7 +271,7 @@ class PreadReader:
             if part not in self._open:
                 if len(self._open) >= self._MOST_OPEN:
                     os.close(self._open.pop(next(iter(self._open))))
-                self._open[part] = _open(self._paths[part])
+                self._open[part] = _open(self._paths[part], self._stamps[part] if self._stamps else None)
             return os.dup(self._open[part])
 
 

@@ -25,10 +25,9 @@ import numpy as np
 
 from fastdata.errors import StoreFormatError, StoreNotFoundError, TruncatedStoreError
 from fastdata.stores.json_values import parse_json
-from fastdata.stores.mapping import map_or_read
+from fastdata.stores.mapping import FileBytes
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
@@ -88,8 +87,8 @@ def write_sidecar(path: Path, sidecar: Sidecar) -> None:
         file.write(bytes(-file.tell() % _ALIGN))
 
 
-def read_sidecar(path: str) -> Sidecar:
-    """Map the index at ``path``; raise StoreFormatError unless all of it is as it was written (CRC-32s)."""
+def read_sidecar(path: str, *, mapped: bool = True) -> Sidecar:
+    """Map, or read, the index at ``path``; raise StoreFormatError unless all of it is as it was written (CRC-32s)."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     except FileNotFoundError as error:
@@ -98,7 +97,7 @@ def read_sidecar(path: str) -> Sidecar:
     try:
         size = os.fstat(descriptor).st_size
         header, start = _read_header(descriptor, path)
-        data = map_or_read(descriptor, path)
+        data = FileBytes(descriptor, path, mapped=mapped)
         try:
             shards = [Shard(str(s["name"]), int(s["size"]), int(s["stamp"])) for s in header["shards"]]
             if size != start + int(header["size"]):
@@ -171,7 +170,7 @@ def _read_header(descriptor: int, path: str) -> tuple[dict[str, Any], int]:
     return header, -(-(_PREFIX.size + length) // _ALIGN) * _ALIGN
 
 
-def _column(data: mmap.mmap, descriptor: int, row: Mapping[str, Any], start: int) -> NDArray[Any]:
+def _column(data: FileBytes, descriptor: int, row: Mapping[str, Any], start: int) -> NDArray[Any]:
     dtype, shape, offset = str(row["dtype"]), tuple(int(n) for n in row["shape"]), int(row["offset"])
     if dtype not in _DTYPES or len(shape) not in {1, 2} or min(shape) < 0 or offset < 0:
         msg = f"a column has dtype {dtype}, shape {shape}, offset {offset}"
@@ -180,13 +179,13 @@ def _column(data: mmap.mmap, descriptor: int, row: Mapping[str, Any], start: int
     for n in shape:  # Python's integers do not wrap, numpy's product does
         count *= n
     nbytes = count * np.dtype(dtype).itemsize
-    if start + offset + nbytes > len(data):
+    if start + offset + nbytes > data.size:
         msg = f"a column of {nbytes} bytes at {start + offset} reaches beyond the end"
         raise ValueError(msg)
     if _crc(descriptor, start + offset, nbytes) != int(row["crc"]):
         msg = "CRC-32 of a column"
         raise ValueError(msg)
-    return np.frombuffer(data, dtype, count, start + offset).reshape(shape) if count else np.zeros(shape, dtype)
+    return data.part(start + offset, nbytes).view(dtype).reshape(shape) if count else np.zeros(shape, dtype)
 
 
 def _crc(descriptor: int, offset: int, nbytes: int) -> int:

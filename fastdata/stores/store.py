@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastdata.stores.index import Index
-    from fastdata.stores.reader import Io, Reader
+    from fastdata.stores.reader import Io, Reader, Stamp
     from fastdata.types import Label
 
 __all__ = ["Contents", "Store"]
@@ -33,7 +33,8 @@ class Contents:
     kind: "lmdb", "hdf5", "tar", "folder", "manifest", ... info: the pack's own JSON facts (classes, options, mean, std,
     format_version, ...), empty for foreign sets but for "classes" where they are known. whole_files: each part is one
     value, whatever its size by the time it is read (folders); the Index's lengths are 0 then. extras: gives the extras
-    of sample i where they do not lie in a field of that name (manifests).
+    of sample i where they do not lie in a field of that name (manifests). stamps: what the parts must still be when
+    they are opened (``reader.stamp_of``), where that is known.
     """
 
     path: str
@@ -43,6 +44,7 @@ class Contents:
     info: Mapping[str, Any] = field(default_factory=dict)
     whole_files: bool = False
     extras: Callable[[int], Mapping[str, Any]] | None = None
+    stamps: Sequence[Stamp] = ()
 
 
 class Store:
@@ -58,7 +60,9 @@ class Store:
         self.info: Mapping[str, Any] = MappingProxyType(dict(contents.info))
         self.classes: tuple[str, ...] = _classes(contents)
         self._reopen, self._extras, self._whole_files = reopen, contents.extras, contents.whole_files
-        self._reader: Reader = FileReader(self.parts) if contents.whole_files else open_reader(self.parts, io)
+        self._reader: Reader = (
+            FileReader(self.parts) if contents.whole_files else open_reader(self.parts, io, contents.stamps)
+        )
 
     @property
     def class_to_idx(self) -> dict[str, int]:

@@ -43,7 +43,10 @@ _CHECKED_STAMPS = 64
 
 
 def read_tars(
-    path_or_paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, on_duplicate: OnDuplicate = "raise"
+    path_or_paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    mapped: bool = True,
+    on_duplicate: OnDuplicate = "raise",
 ) -> Contents:
     """Find what a tar, or a set of them, holds.
 
@@ -60,7 +63,7 @@ def read_tars(
         raise IncompletePackError(msg)
     # A link to an index that is not there is not passed over: the names of the classes would go without a word.
     if index is not None and os.path.lexists(index):
-        contents = _by_index(path, index, paths)
+        contents = _by_index(path, index, paths, mapped=mapped)
         if contents is not None:
             return contents
     check_there(path, paths)
@@ -95,9 +98,9 @@ def _set_with_classes(path: str) -> str | None:
     return index_path if named and sidecar.info.get("classes") else None
 
 
-def _by_index(path: str, index_path: str, asked: list[str] | None) -> Contents | None:
+def _by_index(path: str, index_path: str, asked: list[str] | None, *, mapped: bool) -> Contents | None:
     """Return what the index says after comparing it with the tars; None where only some of its files were asked for."""
-    sidecar = read_sidecar(index_path)
+    sidecar = read_sidecar(index_path, mapped=mapped)
     parts = parts_of(index_path, [shard.name for shard in sidecar.shards])
     if asked is not None and [Path(p).absolute() for p in asked] != [Path(p).absolute() for p in parts]:
         check_there(path, asked)
