@@ -44,7 +44,6 @@ from fastdata.engine.cores import usable_cores
 from fastdata.engine.engine import Engine
 from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.sampler import jobs_of_order
-from fastdata.engine.slots import SlotRing
 from fastdata.engine.source import StoreSource
 from fastdata.faults import FaultLog
 from fastdata.loader import FastLoader
@@ -269,7 +268,7 @@ def saturate(path: Path, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _simulated(store: Any, count: int, batch: int) -> float:  # noqa: ANN401
-    engine = Engine(lambda: SimulatedDecoder(count), SlotRing(spare=5), threaded=True, ahead=3)
+    engine = Engine(lambda: SimulatedDecoder(count), threaded=True, ahead=3, pinned=False)
     runner = Runner(
         StoreSource(store), plan_of(), engine.decoder,
         ring=engine.ring, faults=FaultLog("raise", budget=None, total=len(store)), options=RunnerOptions(),

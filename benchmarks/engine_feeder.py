@@ -23,7 +23,6 @@ from fastdata.converters.writers import WriterOptions, open_writer
 from fastdata.engine.engine import Engine
 from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.sampler import jobs_of_order
-from fastdata.engine.slots import SlotRing
 from fastdata.engine.source import StoreSource
 from fastdata.faults import FaultLog
 from fastdata.order import Order
@@ -127,7 +126,7 @@ def _order(epoch: int) -> Order:
 
 def _threads(store: Store, plan: Plan, rounds: int) -> tuple[list[float], list[float]]:
     """Return the microseconds of CPU time per batch of the feeders and of the consumer, round by round."""
-    engine = Engine(NoDecoder, SlotRing(spare=5), threaded=True, ahead=3)
+    engine = Engine(NoDecoder, threaded=True, ahead=3, pinned=False)
     faults = FaultLog("raise", budget=None, total=RECORDS)
     runner = Runner(StoreSource(store), plan, engine.decoder, ring=engine.ring, faults=faults, options=RunnerOptions())
     batches, count = engine.run(_jobs(), runner), RECORDS // BATCH

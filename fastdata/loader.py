@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,8 +19,9 @@ from fastdata.decoding.facade import backend_in_use, batch_decoder
 from fastdata.device_ops import Normalizer
 from fastdata.engine import arguments
 from fastdata.engine.agreement import where_called
+from fastdata.engine.arrival import Arrival
 from fastdata.engine.bucket_runner import dataset_of_workers, runner_of, sizes_of
-from fastdata.engine.choice import Choice, choose, read_leaf
+from fastdata.engine.choice import choose
 from fastdata.engine.collate import Collator, pinned
 from fastdata.engine.cores import usable_cores
 from fastdata.engine.course import Course
@@ -30,34 +32,31 @@ from fastdata.engine.guarded import Unguarded
 from fastdata.engine.loader_cache import LoaderCache
 from fastdata.engine.looking import shuffle_quality
 from fastdata.engine.memory import available_memory
-from fastdata.engine.mixing import Mixer, in_turn
+from fastdata.engine.mixing import Mixer
 from fastdata.engine.own_order import Asked, batches_of, own_sampler
 from fastdata.engine.prepared import Preparable
-from fastdata.engine.reading import leaf_of, source_of
+from fastdata.engine.reading import leaf_of
 from fastdata.engine.runner import Runner, RunnerOptions
 from fastdata.engine.sampler import EpochSampler
 from fastdata.engine.seeded import preserved
-from fastdata.engine.slots import SlotRing
 from fastdata.engine.source import NumberSource
 from fastdata.engine.workers import FromWorkers, drawn_info, ending_at_once, own_small, seen_by_workers, taken_valid
 from fastdata.errors import OptionError
 from fastdata.faults import FaultLog
-from fastdata.prefetch import CudaPrefetcher
 from fastdata.stores.store import Store
-from fastdata.streams import checked_device, open_streams
+from fastdata.streams import checked_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from fastdata.engine.batches import Batch, BatchInfo
-    from fastdata.engine.mixing import Valid
+    from fastdata.engine.choice import Choice
     from fastdata.engine.resume import Progress
     from fastdata.engine.source import Keyed, Source
     from fastdata.order import Uneven
     from fastdata.sampling.shuffle_quality import ShuffleQuality
     from fastdata.sampling.values import Sampling
     from fastdata.stores.reader import Io
-    from fastdata.streams import Streams
     from fastdata.transforms.plan import Plan
     from fastdata.types import BatchDecoder
 
@@ -148,13 +147,12 @@ class FastLoader(Preparable, DataLoader[T_co]):
         self.decoder, self.device, self.seed, self.on_error = decoder, device, seed, on_error
         self.max_faults, self.uneven, self.memory_format = max_faults, uneven, memory_format
         self.verify, self.io, self.engine, self.fidelity, self.mix = verify, io, engine, fidelity, mix
-        self.sampling, self._mixer = sampling, Mixer.asked(mix, leaf_of(dataset))
+        self.sampling, self._arrival = sampling, Arrival(Mixer.asked(mix, leaf_of(dataset)))
         self.last: BatchInfo | None = None
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         total = len(dataset) if sized else None
         self.faults = FaultLog(on_error, budget=max_faults, total=total)
         self._engine: Engine | None = None
-        self._streams: Streams | None = None
         self._cold = True
         self._cache = LoaderCache.asked(cache, cache_bytes, total or 0, shared=rank_and_world()[1] > 1)
         if device is not None:
@@ -183,9 +181,10 @@ class FastLoader(Preparable, DataLoader[T_co]):
         arguments.check_on_error(on_error, max_faults, dataset)
         arguments.warn_of_classes(dataset)
         arguments.EngineAsked(engine, cache, fidelity).check(self._decoder_name(), self._choose)
-        if self._mixer is not None and self.batch_sampler is not None and self._default_collate():
-            source = self._source() if self._target_transform() is None else ""
-            self._mixer.check(self._choose_known().plan, None if isinstance(source, str) else source)
+        mixer = self._arrival.mixer
+        if mixer is not None and self.batch_sampler is not None and self._default_collate():
+            known = self._known()
+            mixer.check(known.plan, known.source if self._target_transform() is None else None)
         arguments.warn_of_no_batch(self.sampler, self.batch_size, drop_last=drop_last)
 
     def __iter__(self) -> Any:  # noqa: ANN401  DataLoader names its own iterator class
@@ -231,7 +230,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
             collates=not self._default_collate(),
             target_transform=self._target_transform() is not None,
             worker_init=self.worker_init_fn is not None,
-            mix="" if self._mixer is None else self._mixer.explain(),
+            mix="" if self._arrival.mixer is None else self._arrival.mixer.explain(),
             sampling="" if self.sampling is None else repr(self.sampling),
             ranks=explain_ranks(self.sampler, self.uneven, rank_and_world()),
             faults="" if self.on_error == "raise" else f"on_error={self.on_error!r}, max_faults={self.max_faults}",
@@ -256,7 +255,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
         """Leave out what lives in this process only."""
         # torch pickles a memory format as a name in whichever module is found to have imported torch first.
         name = str(self.memory_format).removeprefix("torch.")
-        return {**self.__dict__, "_engine": None, "_streams": None, "last": None, "memory_format": name}
+        return {**self.__dict__, "_engine": None, "last": None, "memory_format": name}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the memory format by its name."""
@@ -330,24 +329,16 @@ class FastLoader(Preparable, DataLoader[T_co]):
         return ending_at_once(batches) if self.num_workers else batches
 
     def _choose(self) -> Choice:
+        known = self._known()
         if self.engine is False:
-            return Choice(None, None, "engine=False")
+            return replace(known, plan=None, why="engine=False")
         if self.batch_sampler is None:
-            return Choice(None, None, "batch_size=None: samples come one by one, unbatched")
-        return self._choose_known()
+            return replace(known, plan=None, why="batch_size=None: samples come one by one, unbatched")
+        return known
 
-    def _choose_known(self) -> Choice:
-        """Return what the engine understands of the data set, whether or not it is asked for."""
-        source = self._source()
-        if isinstance(source, str):
-            return Choice(None, None, source)
-        leaf, sizes = leaf_of(self.dataset), sizes_of(self.sampling)
-        as_pil = bool(getattr(leaf, "owner", ""))
-        return choose(source, getattr(leaf, "transform", None), "", collates_pil=as_pil, sizes=sizes)
-
-    def _source(self) -> Source | str:
-        """Return what the engine reads the data set by, or why it cannot."""
-        return source_of(self.dataset, partial(read_leaf, PackedDataset))
+    def _known(self) -> Choice:
+        """Return what the engine understands, whether or not it is asked for."""
+        return choose(self.dataset, PackedDataset, sizes_of(self.sampling))
 
     def _target_transform(self) -> Callable[[Any], Any] | None:
         """Return the data set's own, which for a path is the loader's."""
@@ -371,16 +362,8 @@ class FastLoader(Preparable, DataLoader[T_co]):
             )
             ahead = 1 + (self.prefetch_factor or 2)
             pinned = (self._on_device() or self.pin_memory) and torch.cuda.is_available()
-            ring = SlotRing(pinned=pinned, spare=ahead + 2)
-            self._engine = Engine(make, ring, threaded=self.num_workers > 0, ahead=ahead)
+            self._engine = Engine(make, threaded=self.num_workers > 0, ahead=ahead, pinned=pinned)
         return self._engine
-
-    def _streams_here(self) -> Streams:
-        """Return the one side stream of this loader: torch keeps the memory of each stream apart."""
-        if self._streams is None:
-            assert self.device is not None
-            self._streams = open_streams(self.device)
-        return self._streams
 
     def _start(self, source: Source, plan: Plan, plans: Sequence[Plan]) -> Delivery:
         pins = arguments.check_start(self.timeout, self.num_workers, pin=self.pin_memory, to=self.pin_memory_device)
@@ -416,18 +399,8 @@ class FastLoader(Preparable, DataLoader[T_co]):
         steps: list[Callable[[Any], Any]] = []
         if normalizes:
             steps.append(Normalizer.of_levels(plan.mean, plan.std, plan.divisor, plan.dtype))
-        batches = self._behind(batches, steps, lambda _: infos[-1].valid)
+        batches = self._arrival.of(batches, self.device, self._course, steps, lambda _: infos[-1].valid)
         return self._delivery(batches, progress, infos.popleft)
-
-    def _behind(self, batches: Iterator[Any], steps: list[Callable[[Any], Any]], valid: Valid | None) -> Iterator[Any]:
-        """Return the batches on their device, behind ``steps`` and mixed; valid tells of a batch by its number."""
-        if self._mixer is not None:
-            here = self.device is None
-            batches = mixing = self._mixer.over(batches, self._course.key, self._course.place, valid, here=here)
-            steps.append(mixing)
-        if self.device is None:
-            return batches
-        return iter(CudaPrefetcher(batches, self.device, in_turn(steps), streams=self._streams_here()))
 
     def _start_workers(self) -> Delivery:
         """Start an epoch as DataLoader does; a map-style data set's indices come from the course."""
@@ -438,14 +411,15 @@ class FastLoader(Preparable, DataLoader[T_co]):
         if isinstance(self.dataset, IterableDataset):
             next(islice(batches, progress.before, progress.before), None)  # made again: who knows how to pass over?
         self._course.draw(lambda: batches._base_seed)  # noqa: SLF001  what DataLoader drew for its workers
-        source = self._source()
-        keyed: Keyed = NumberSource() if isinstance(source, str) else source
+        source = self._known().source
+        keyed: Keyed = NumberSource() if source is None else source
         guard = None
         if self.on_error != "raise":
             self.faults = self.faults.anew(len(self.dataset) if hasattr(self.dataset, "__len__") else None)
             batches = guard = Unguarded(batches, self.faults, keyed.key)
         numbered = self._course.numbered and self.in_order
-        batches = self._behind(batches, [], partial(taken_valid, progress, guard) if numbered else None)
+        valid = partial(taken_valid, progress, guard) if numbered else None
+        batches = self._arrival.of(batches, self.device, self._course, [], valid)
         info = partial(drawn_info, progress, keyed, guard) if numbered else None
         return self._delivery(batches, progress, info, failures_drawn=True, own=own_small if self.num_workers else None)
 

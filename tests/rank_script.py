@@ -25,7 +25,7 @@ UNKNOWN = T.Compose([TRAIN, T.Lambda(lambda image: image)])
 
 def epoch(loader, batches=None):
     """What this rank gets: a collective a step, so that ranks with other step counts would hang or be told apart."""
-    steps, keys, valid, pixels = 0, [], [], []
+    steps, keys, valid, pixels, length = 0, [], [], [], len(loader)
     for images, labels in islice(loader, batches):
         counted = torch.tensor([len(labels), int(loader.last.valid.sum())])
         dist.all_reduce(counted)
@@ -33,7 +33,7 @@ def epoch(loader, batches=None):
         keys += list(loader.last.keys)
         valid += loader.last.valid.tolist()
         pixels += [int(image.to(torch.int64).sum()) for image in images]
-    return {"steps": steps, "len": len(loader), "keys": keys, "valid": valid, "pixels": pixels}
+    return {"steps": steps, "len": length, "keys": keys, "valid": valid, "pixels": pixels}
 
 
 def gathered(mine):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastdata.engine.bucket_sizes import resized
+from fastdata.engine.reading import leaf_of, source_of
 from fastdata.engine.source import FileSource, StoreSource
 from fastdata.transforms.compile import compile_transform
 from fastdata.transforms.plan import Plan
@@ -19,7 +21,10 @@ __all__ = ["Choice", "choose", "plain_image_folder", "read_leaf"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """source and plan for the engine, or neither; why: one sentence for ``explain``; plans: one for each bucket."""
+    """How the engine would read the data set (source; None: it cannot) and do its transform (plan; None: it does not).
+
+    why: one sentence for ``explain``. plans: one for each bucket.
+    """
 
     source: Source | None
     plan: Plan | None
@@ -27,29 +32,25 @@ class Choice:
     plans: tuple[Plan, ...] = ()
 
 
-def choose(
-    source: Source | None,
-    transform: Any,  # noqa: ANN401
-    why_not: str,
-    *,
-    collates_pil: bool,
-    sizes: tuple[tuple[int, int], ...] = (),
-) -> Choice:
-    """Return the way for a data set that the engine reads as ``source`` (None: it cannot; ``why_not``).
+def choose(dataset: Any, packed: type[Any], sizes: tuple[tuple[int, int], ...]) -> Choice:  # noqa: ANN401
+    """Return the way for a data set as it is now; packed: the type of a pack's data set.
 
-    collates_pil: the caller turns PIL images into uint8 tensors anyway (packs), so a transform may end in one. sizes:
-    the (height, width) of each bucket, where there are any: all that differs between their plans.
+    sizes: the (height, width) of each bucket, where there are any: all that differs between their plans.
     """
-    if source is None:
-        return Choice(None, None, why_not)
+    source = source_of(dataset, partial(read_leaf, packed))
+    if isinstance(source, str):
+        return Choice(None, None, source)
+    leaf = leaf_of(dataset)
+    transform = getattr(leaf, "transform", None)
     plans: list[Plan] = []
     for asked in [resized(transform, size) for size in sizes] or [transform]:
         plan = compile_transform(asked)
         if not isinstance(plan, Plan):
-            return Choice(None, None, plan.reason)
+            return Choice(source, None, plan.reason)
         plans.append(plan)
-    if plans[0].output_kind == "pil" and not collates_pil:
-        return Choice(None, None, "the data set's transform gives PIL images, which only your collate_fn can know")
+    # What a loader made of a path turns PIL images into uint8 tensors anyway, so its transform may end in one.
+    if plans[0].output_kind == "pil" and not getattr(leaf, "owner", ""):
+        return Choice(source, None, "the data set's transform gives PIL images, which only your collate_fn can know")
     why = "the data set and every step of its transform are known to the engine"
     return Choice(source, plans[0], why, tuple(plans))
 

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from fastdata.engine.pump import Pump
+from fastdata.engine.slots import SlotRing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fastdata.engine.batches import Batch, Job
-    from fastdata.engine.slots import SlotRing
     from fastdata.types import BatchDecoder
 
 __all__ = ["Engine"]
@@ -31,13 +31,12 @@ class Engine:
     A forked child makes its own on first use: no thread survives a fork.
     """
 
-    def __init__(self, make_decoder: Callable[[], BatchDecoder], ring: SlotRing, *, threaded: bool, ahead: int) -> None:
+    def __init__(self, make_decoder: Callable[[], BatchDecoder], *, threaded: bool, ahead: int, pinned: bool) -> None:
         """Start nothing.
 
-        ring: where batches get their memory, epoch after epoch. ahead: batches started before they are asked for, when
-        threaded.
+        ahead: batches started before they are asked for, when threaded. pinned: the memory of batches is page-locked.
         """
-        self.ring = ring
+        self.ring = SlotRing(pinned=pinned, spare=ahead + 2)  # where batches get their memory, epoch after epoch
         self._make_decoder, self._threaded, self._ahead = make_decoder, threaded, ahead
         self._lock = threading.Lock()
         self._owner = 0

@@ -150,6 +150,7 @@ class BucketBatches(BatchSampler):
 
     def __len__(self) -> int:
         """Return the number of batches."""
+        self.sampler.settle()
         assert isinstance(self.sampler.drawn, BucketSteps)
         return len(self.sampler.drawn)
 
