@@ -46,7 +46,7 @@ def test_wrong_usage_is_2(words, capsys):
 def test_a_value_of_the_wrong_kind_is_told_what_is_expected(option, capsys):
     command, name = option.split()
     assert main([command, name, "some", "a", "b"]) == 2
-    assert f"error: argument {name}: 'some': expected " in capsys.readouterr().err
+    assert f"argument {name}: 'some': expected " in capsys.readouterr().err
 
 
 def test_an_error_is_one_line_that_says_what_and_where(capsys, tmp_path):
