@@ -17,6 +17,7 @@ from PIL import Image
 
 from fastdata.cli.main import main
 from fastdata.cli.stopping import stoppable
+from fastdata.converters.options import PackOptions
 from fastdata.stores.opener import open_store
 
 
@@ -92,6 +93,43 @@ def test_the_summary_as_json(tree, tmp_path, capsys):
     assert facts["samples"] == 6
     assert [skipped["key"] for skipped in facts["skipped"]] == ["ant/x"]
     assert {"classes", "bytes_in", "bytes_out", "seconds", "images_per_second"} <= facts.keys()
+
+
+def test_pictures_above_the_limit_are_skipped_and_named(tmp_path, capsys):  # C025
+    for name, size in (("small", (30, 20)), ("large", (300, 200))):
+        (tmp_path / "src").mkdir(exist_ok=True)
+        Image.new("RGB", size).save(tmp_path / "src" / f"{name}.png")
+    line = [
+        "pack",
+        str(tmp_path / "src"),
+        str(tmp_path / "out.lmdb"),
+        "--workers",
+        "1",
+        "--max-errors",
+        "1",
+        "--overwrite",
+    ]
+    assert main([*line, "--max-pixels", "10k"]) == 0
+    said = capsys.readouterr().out
+    assert "large.png: png of 300 x 200 = 60000 pixels, more than max_pixels=10000" in said
+    assert "packed 1 images" in said
+    for most in ("60k", "none"):
+        assert main([*line, "--max-pixels", most]) == 0
+        assert "packed 2 images" in capsys.readouterr().out
+
+
+def test_the_help_says_the_defaults_that_hold(capsys):
+    assert main(["pack", "--help"]) == 0
+    said, options = " ".join(capsys.readouterr().out.split()), PackOptions()
+    for text, value in (
+        ("JPEG and WebP; default: 90", options.quality == 90),
+        ("stuck for S seconds; default: 600", options.worker_timeout == 600),
+        ("above this share; default: 5%", options.max_errors == 0.05),
+        ("skip larger pictures; default: 178M", options.max_pixels // 10**6 == 178),
+        ("what a broken file does; default: skip", options.on_error == "skip"),
+    ):
+        assert text in said
+        assert value, text
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 
 import numpy as np
 import pytest
@@ -284,6 +285,42 @@ def test_wrong_labels_are_worse_than_none(tmp_path, make):
     assert report.good == 0
     with pytest.raises(PackError, match="keys or labels are damaged"):
         repair(path, tmp_path / "out.lmdb")
+
+
+def test_of_damaged_keys_nothing_is_saved(tmp_path, make, kind, capsys):
+    """Samples under each other's names would be worse than none."""
+    path = make.write(tmp_path / "x", kind, make.records(4))
+    index = path if kind in {"lmdb", "hdf5"} else next(path.parent.glob("*.fdindex"))
+    data = bytearray(index.read_bytes())
+    blob = b"".join(row.key.encode() for row in make.records(4))
+    at = data.index(blob) if blob in data else data.index(make.records(4)[1].key.encode())
+    data[at : at + 3] = b"xyz"
+    index.write_bytes(data)
+    assert main(["verify", str(path)]) == 1
+    out = tmp_path / "out.lmdb"
+    code = main(["repair", str(path), str(out)])
+    if kind in {"lmdb", "hdf5"}:
+        assert code == 1
+        assert re.search("keys or labels are damaged|'key_blob' of the index was changed", capsys.readouterr().err)
+        assert not out.exists()
+    else:  # the tars' own headers have the keys
+        assert code == 0
+        with open_store(out) as store:
+            assert sorted(store.key(i) for i in range(4)) == sorted(row.key for row in make.records(4))
+
+
+@pytest.mark.parametrize("kind", ["lmdb", "hdf5"])
+def test_of_a_file_without_its_end_nothing_is_saved(tmp_path, make, kind, capsys):
+    path = make.write(tmp_path / "x", kind, make.records(4))
+    size = path.stat().st_size
+    for length in (size - 30, size - 5000, size // 3):
+        os.truncate(path, length)
+        capsys.readouterr()
+        assert main(["verify", str(path)]) == 1
+        assert "nothing can be saved" in capsys.readouterr().err
+        assert main(["repair", str(path), str(tmp_path / "out.h5")]) == 1
+        assert path.name in capsys.readouterr().err
+        assert not (tmp_path / "out.h5").exists()
 
 
 def test_lmdb_of_another_hand(tmp_path, make):
