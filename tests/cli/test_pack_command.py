@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -99,19 +100,11 @@ def test_pictures_above_the_limit_are_skipped_and_named(tmp_path, capsys):  # C0
     for name, size in (("small", (30, 20)), ("large", (300, 200))):
         (tmp_path / "src").mkdir(exist_ok=True)
         Image.new("RGB", size).save(tmp_path / "src" / f"{name}.png")
-    line = [
-        "pack",
-        str(tmp_path / "src"),
-        str(tmp_path / "out.lmdb"),
-        "--workers",
-        "1",
-        "--max-errors",
-        "1",
-        "--overwrite",
-    ]
+    src, dst = str(tmp_path / "src"), str(tmp_path / "out.lmdb")
+    line = ["pack", src, dst, "--workers", "1", "--max-errors", "1", "--overwrite"]
     assert main([*line, "--max-pixels", "10k"]) == 0
     said = capsys.readouterr().out
-    assert "large.png: png of 300 x 200 = 60000 pixels, more than max_pixels=10000" in said
+    assert re.search(r"large\.png: .*png of 300 x 200 = 60000 pixels, more than max_pixels=10000", said)
     assert "packed 1 images" in said
     for most in ("60k", "none"):
         assert main([*line, "--max-pixels", most]) == 0
