@@ -74,6 +74,19 @@ def killed(pack):
         next(workers)
 
 
+def killed_at_the_start():
+    """Wait for a SIGKILL while the workers start."""
+    parent = os.getpid()
+
+    def outlive(_):
+        while os.getppid() == parent:
+            time.sleep(0.01)
+
+    iterator = iter(FastLoader(Numbers(100), 4, num_workers=2, worker_init_fn=outlive))
+    say("ready", *(child.pid for child in multiprocessing.active_children()))
+    next(iterator)
+
+
 def killed_worker(device):
     """Return who was killed, what the loop heard of it, how many others live on, and how a new epoch begins."""
     loader = FastLoader(Numbers(10_000, 0.001), 4, num_workers=2, device=None if device == "None" else device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import multiprocessing
@@ -105,6 +106,21 @@ def test_after_kill_9_a_job_starts_again_at_once(tiny):  # C113
     assert _wait_until_gone(everybody, 30)  # workers look after their parent every 5 s
     marks = tuple(f"torch_{pid}_" for pid in everybody)
     assert not [name for name in os.listdir(SHM) if name.startswith(marks)]
+
+
+def test_after_kill_9_workers_that_were_just_starting_end_too():  # C113
+    process, children = _start("killed_at_the_start")
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
+    try:
+        assert len(children) == 2
+        assert _wait_until_gone(children, 30)
+    finally:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
 
 
 class Slow(Dataset):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -59,6 +61,7 @@ def seen_by_workers(  # noqa: PLR0913  what a worker sees depends on all of them
     changes: dict[str, Any] = {"dataset": dataset} if isinstance(dataset, BucketDataset) else {}
     if shares:
         collate_fn = changes["collate_fn"] = SharedCollate(collate_fn)
+        changes["worker_init_fn"] = OrphansEnd(worker_init_fn)
     if isinstance(dataset, IterableDataset):
         return changes
     if on_error != "raise":
@@ -68,7 +71,7 @@ def seen_by_workers(  # noqa: PLR0913  what a worker sees depends on all of them
     if seeded:
         changes |= {"dataset": SeededDataset(dataset), "collate_fn": SeededCollate(collate_fn)}
     if "dataset" in changes:
-        changes["worker_init_fn"] = UsersDatasetInit(worker_init_fn)
+        changes["worker_init_fn"] = UsersDatasetInit(changes.get("worker_init_fn", worker_init_fn))
     return changes
 
 
@@ -94,6 +97,30 @@ class SharedCollate:
                 "take fewer workers, smaller batches or prefetch_factor=1"
             )
             raise LoaderError(msg) from error
+
+
+class OrphansEnd:
+    """A worker_init_fn after which a worker ends whose parent was killed meanwhile.
+
+    DataLoader's workers look whether their parent is still the one that it was when they began to wait for work: one
+    that was killed while they started they would not miss, and wait for ever.
+    """
+
+    def __init__(self, init: Callable[[int], None] | None) -> None:
+        """Remember the user's function."""
+        self._init = init
+
+    def __call__(self, worker: int) -> None:
+        """Call the user's function, and look."""
+        if self._init is not None:
+            self._init(worker)
+        parent, here = multiprocessing.parent_process(), multiprocessing.current_process()
+        if parent is None:
+            return
+        # A fork server is the parent of its processes. Of a fork, siblings may hold the pipe that tells of the parent.
+        served = type(here).__name__ == "ForkServerProcess"
+        if not (parent.is_alive() if served else os.getppid() == parent.pid):
+            os._exit(1)
 
 
 class FromWorkers(Over):
