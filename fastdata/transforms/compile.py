@@ -31,6 +31,7 @@ from fastdata.transforms.plan import (
 )
 from fastdata.transforms.policy_readers import POLICY_READERS, Sized
 from fastdata.transforms.readers import READERS, Cast, Geometric, Normalise, ToTensor
+from fastdata.transforms.timm_readers import TIMM_READERS
 from fastdata.transforms.warp_readers import WARP_READERS
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _read(step: object) -> Read:
         found = (WholeBatch(step.function),)
         return Coloured(found, found)
     home, name = home_of(step), type(step).__name__
-    reader: Any = _ALL_READERS.get(name)
+    reader: Any = (TIMM_READERS if home in _TIMM_HOMES else _ALL_READERS).get(name)
     nested = NESTED_READERS.get(name)
     if home is None or (reader is None and nested is None):
         hint = _HINTS.get(name)
@@ -103,6 +104,8 @@ def _opened(steps: object) -> Iterator[tuple[str, Read]]:
 
 
 _ALL_READERS: dict[str, Any] = {**READERS, **PIXEL_READERS, **WARP_READERS, **POLICY_READERS}
+# Their names are torchvision's, their objects are not.
+_TIMM_HOMES = {"timm.data.auto_augment", "timm.data.random_erasing"}
 
 
 class _Builder:

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["ContainerError", "check_untouched", "flat", "home_of"]
 
 #: Where the types that are understood are looked up, if somebody has imported them.
-_HOMES = ("torchvision.transforms", "torchvision.transforms.v2", "torch.nn", "timm.data.transforms")
+_HOMES = (
+    "torchvision.transforms", "torchvision.transforms.v2", "torch.nn",
+    "timm.data.transforms", "timm.data.auto_augment", "timm.data.random_erasing",
+)  # fmt: skip
 _OWNERS = ("torch", "torchvision", "timm")
 _CONTAINERS = ("Compose", "Sequential")
 _METHODS = (
     "__call__", "forward", "transform", "make_params", "get_params", "check_inputs", "_call_kernel",
-    "_augmentation_space", "_apply_image_or_video_transform", "_get_random_item", "_mixup_label",
+    "_augmentation_space", "_apply_image_or_video_transform", "_get_random_item", "_mixup_label", "_erase",
 )  # fmt: skip
 
 

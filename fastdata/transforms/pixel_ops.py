@@ -21,6 +21,7 @@ from fastdata.transforms.pixel_steps import (
     Adjust,
     AutoContrast,
     Blur,
+    Brighten,
     Equalize,
     Erase,
     Grey,
@@ -35,6 +36,7 @@ from fastdata.transforms.pixel_steps import (
     Solarize,
     Sometimes,
 )
+from fastdata.transforms.timm_levels import Levelled, step_of
 from fastdata.transforms.warp import WARPS
 
 if TYPE_CHECKING:
@@ -124,6 +126,16 @@ def _posterize(step: Posterize, picture: Picture, u: Draws) -> None:  # noqa: AR
 
 def _solarize(step: Solarize, picture: Picture, u: Draws) -> None:  # noqa: ARG001
     picture.map(np.where(step.threshold > _GREYS, _GREYS, 255 - _GREYS))
+
+
+def _brightened(step: Brighten) -> Bytes:
+    return np.where(step.threshold > _GREYS, np.minimum(_GREYS, 255 - step.levels) + np.uint8(step.levels), _GREYS)
+
+
+def _levelled(step: Levelled, picture: Picture, u: Draws) -> None:
+    made = step_of(step, u, (picture.room.width, picture.room.height))
+    if made is not None:
+        apply(made, picture, ())
 
 
 # ---------------------------------------------------------------- grey
@@ -274,11 +286,13 @@ _ACTIONS: dict[type, Callable[[Any, Picture, Draws], None]] = {
     Adjust: lambda step, picture, _: _ADJUST[step.which](picture, step.factor, tensor=False),
     AutoContrast: lambda _, picture, __: picture.map(np.stack([_stretched(plane) for plane in picture.settle()])),
     Blur: blur,
+    Brighten: lambda step, picture, _: picture.map(_brightened(step)),
     Equalize: lambda _, picture, __: picture.map(np.stack([_equalised(plane) for plane in picture.settle()])),
     Erase: lambda step, picture, u: erase(step, picture.settle(), u),
     Grey: _to_grey,
     Invert: lambda _, picture, __: picture.map(255 - _GREYS),
     Jitter: _jitter,
+    Levelled: _levelled,
     Mirror: lambda step, picture, u: _mirror(step, picture.planes[: picture.channels], u),
     OneOf: _one_of,
     Permute: _permute,

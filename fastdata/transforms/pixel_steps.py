@@ -18,6 +18,7 @@ __all__ = [
     "Adjust",
     "AutoContrast",
     "Blur",
+    "Brighten",
     "Equalize",
     "Erase",
     "Grey",
@@ -122,7 +123,7 @@ class Invert:
 
 @dataclass(frozen=True, slots=True)
 class Posterize:
-    """Keep the ``bits`` (1 to 8) highest bits, equal to torchvision's."""
+    """Keep the ``bits`` (0 to 8) highest bits, equal to torchvision's; 0, which Pillow 13 refuses, gives black."""
 
     bits: int
     draws: ClassVar[int] = 0
@@ -133,6 +134,15 @@ class Solarize:
     """Invert what is at or above ``threshold`` (grey levels), equal to torchvision's."""
 
     threshold: float
+    draws: ClassVar[int] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Brighten:
+    """Add ``levels`` to what is below ``threshold``, up to 255: timm's SolarizeAdd, equal to it."""
+
+    levels: int
+    threshold: int
     draws: ClassVar[int] = 0
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from fastdata.transforms.pixel_steps import Shear, Shift, Turn
-from fastdata.transforms.warp_steps import Affine, Perspective, Rotate
+from fastdata.transforms.warp_steps import Affine, Mapped, Perspective, Rotate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +40,10 @@ def _shift(step: Shift, picture: Picture, u: Draws) -> None:  # noqa: ARG001
 def _turn(step: Turn, picture: Picture, u: Draws) -> None:  # noqa: ARG001
     """Turn counter-clockwise about the middle."""
     _rotate(picture, step.degrees, None, step)
+
+
+def _mapped(step: Mapped, picture: Picture, u: Draws) -> None:  # noqa: ARG001
+    _warp(picture, Image.Transform.AFFINE, step.numbers, step)
 
 
 # ---------------------------------------------------------------- random ones
@@ -111,7 +115,7 @@ def _warp(
     picture: Picture,
     kind: Image.Transform,
     numbers: tuple[float, ...],
-    step: Shear | Shift | Affine | Perspective,
+    step: Shear | Shift | Affine | Mapped | Perspective,
 ) -> None:
     size = picture.room.width, picture.room.height
     for plane, fill in zip(picture.settle(), step.fill, strict=False):
@@ -137,6 +141,7 @@ def _inverse(
 #: What does each step that moves pixels: called with the step, the picture and the draws.
 WARPS: dict[type, Callable[[Any, Picture, Draws], None]] = {
     Affine: _random_affine,
+    Mapped: _mapped,
     Perspective: _random_perspective,
     Rotate: _random_rotate,
     Shear: _shear,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-__all__ = ["Affine", "Perspective", "Rotate"]
+__all__ = ["Affine", "Mapped", "Perspective", "Rotate"]
 
 Range = tuple[float, float]
 Point = tuple[float, float]
@@ -50,3 +50,13 @@ class Perspective:
     fill: tuple[int, int, int]
     resampling: int
     draws: ClassVar[int] = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A fixed affine map: pixel (x, y) comes from (a x + b y + c, d x + e y + f); equal to Pillow's."""
+
+    numbers: tuple[float, ...]
+    fill: tuple[int, int, int]
+    resampling: int
+    draws: ClassVar[int] = 0

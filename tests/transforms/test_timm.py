@@ -71,8 +71,11 @@ class Mine(RandomResizedCropAndInterpolation):
     ("transform", "why"),
     [
         (create_transform(48, is_training=True, interpolation="random"), "interpolation differs from sample to sample"),
-        (create_transform(48, is_training=True, auto_augment="rand-m9-mstd0.5"), "RandAugment: not known"),
-        (create_transform(48, is_training=True, re_prob=0.2), "RandomErasing: not known"),
+        (create_transform(48, is_training=True, auto_augment="rand-m9-tweights"), "RandAugment: choice_weights"),
+        (create_transform(48, is_training=True, auto_augment="rand-t3a"), "operation 'GaussianBlur' is not known"),
+        (create_transform(48, is_training=True, auto_augment="original"), "AutoAugment: not known"),
+        (create_transform(48, is_training=True, re_prob=0.2, re_mode="rand"), "RandomErasing: mode 'rand'"),
+        (create_transform(48, is_training=True, re_prob=0.2, re_count=3), "RandomErasing: more than one rectangle"),
         (create_transform(48, crop_mode="border"), "ResizeKeepRatio: not known"),
         ([Resize(9), ToNumpy()], "ToNumpy: not known to the engine: it gives arrays"),
         (Mine(9), "Mine: not known"),
