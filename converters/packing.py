@@ -234,6 +234,7 @@ class _Run:
             skipped=tuple(self._skipped),
             ignored=self._source.ignored,
             unlabelled=self._source.unlabelled,
+            flat=self._source.flat,
             without_index=self._source.without_index,
             differs=dict(self._differs),
             smaller=self._smaller,

@@ -32,9 +32,9 @@ class PackReport:
     """What was packed, what was not, and how fast.
 
     bytes_in, bytes_out: of the image fields, as stored in source and pack. ignored: files of the source that are no
-    images, by type. unlabelled: the columns of a manifest without labels. without_index:
-    tars of fastdata without their index, so without class names, and why. differs: pictures whose pixels are not those
-    that torchvision's ImageFolder would give, by cause.
+    images, by type. unlabelled: the columns of a manifest without labels. flat: folders that hold pictures and no class
+    folders. without_index: tars of fastdata without their index, so without class names, and why. differs: pictures
+    whose pixels are not those that torchvision's ImageFolder would give, by cause.
     smaller: pictures that stayed below the size asked for, since nothing is enlarged without upscale. seconds: wall.
     resumed: samples that an earlier run, with resume, had finished. fidelity: as it was asked for. drafted: JPEGs that
     were decoded smaller than they are, by who did it ("core", "pillow"). unmarked: JPEGs that were to get restart
@@ -64,6 +64,7 @@ class PackReport:
     unmarked_first: tuple[str, ...] = ()
     truncated: tuple[Skipped, ...] = ()
     unlabelled: tuple[str, ...] = ()
+    flat: int = 0
     without_index: tuple[str, ...] = ()
 
     @property
@@ -113,6 +114,9 @@ class PackReport:
         if self.unlabelled:
             columns = ", ".join(self.unlabelled)
             yield f"no labels; further columns: {columns} (--label-column NAME says which of them is the label)"
+
+        if self.flat:
+            yield "no labels: pictures that lie in no class folder (SRC above their folders gives a class for each)"
 
     def _drafted(self) -> str:
         core, pillow = self.drafted.get("core", 0), self.drafted.get("pillow", 0)

@@ -105,6 +105,11 @@ class Source:
         return tuple(dict.fromkeys(str(name) for store in manifests for name in store.info.get("columns", ())))
 
     @property
+    def flat(self) -> int:
+        """How many folders hold pictures and no class folders, so that there are no labels."""
+        return sum(store.kind == "folder" and store.index.label is None for store in self.stores)
+
+    @property
     def without_index(self) -> tuple[str, ...]:
         """Why tars of ours have no class names here, a text each: they are read without their index."""
         return tuple(

@@ -352,6 +352,15 @@ def test_a_full_disk_is_named_and_what_was_there_stays(tree, many, tmp_path, end
     assert not list(tmp_path.glob("*.partial"))
 
 
+def test_folders_without_classes_are_said_to_give_no_labels(tree, tmp_path, capsys):
+    """A shell's ``SRC/*`` hands over the class folders one by one: each is a flat folder then."""
+    folders = sorted(map(str, tree.iterdir()))
+    assert main(["pack", *folders, str(tmp_path / "flat.lmdb"), "--workers", "1"]) == 0
+    assert "no labels: pictures that lie in no class folder" in capsys.readouterr().out
+    assert main(["pack", str(tree), str(tmp_path / "classes.lmdb"), "--workers", "1"]) == 0
+    assert "no labels" not in capsys.readouterr().out
+
+
 def test_progress_shows_rate_time_and_failures_on_a_terminal(tree, tmp_path):  # C043
     import pty
 
