@@ -10,9 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from fastdata.errors import FastdataError
+from fastdata.stores.opener import open_store
 
 _FOLDER = Path(__file__).with_name("fuzzing")
 _FOUND = importlib.util.spec_from_file_location(
@@ -64,11 +68,40 @@ def test_only_our_errors_come_out(workshop, name):  # C053 C148 C149
     run()
 
 
+def opened(path, io):
+    try:
+        with open_store(path, io=io) as store:
+            return store.index
+    except FastdataError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("name", ["lmdb", "hdf5", "columns", "info"])
+def test_what_is_mapped_and_what_is_read_page_by_page_are_one(workshop, name):
+    begin, pick, opens = targets.TARGETS[name].begin(), random.Random(4), 0
+    for _ in range(3 * _SLOW[name]):
+        program = bytearray(pick.choice(begin))
+        program[pick.randrange(len(program))] = pick.randrange(256)
+        for old in workshop.input.iterdir():
+            old.unlink()
+        getattr(workshop, name)(bytes(program))
+        for path in workshop.input.glob("*.[lh]*"):
+            mapped, read = opened(path, "mmap"), opened(path, "pread")
+            if isinstance(mapped, type) or isinstance(read, type):
+                assert mapped is read
+                continue
+            opens += 1
+            assert mapped.fields.keys() == read.fields.keys()
+            assert mapped.keys.blob.tobytes() == read.keys.blob.tobytes()
+            for field, column in mapped.fields.items():
+                for one in ("part", "offset", "length", "codec", "checksum"):
+                    assert np.array_equal(getattr(column, one), getattr(read.fields[field], one)), (path, field, one)
+    assert opens > 10
+
+
 def test_sums_are_made_to_fit(workshop):
     """Or the fuzzer would never get behind them."""
     from fuzzing import sums
-
-    from fastdata.stores.opener import open_store
 
     for kind in ("lmdb", "hdf5"):
         [seed, *_], spans = workshop.good.of(kind), workshop._column_spans(kind)
