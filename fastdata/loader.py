@@ -154,7 +154,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
         self.faults = FaultLog(on_error, budget=max_faults, total=total)
         self._engine: Engine | None = None
         self._cold = True
-        self._cache = LoaderCache.asked(cache, cache_bytes, total or 0, shared=rank_and_world()[1] > 1)
+        self._cache = LoaderCache.asked(cache, cache_bytes, total or 0, place=rank_and_world)
         if device is not None:
             checked_device(device)
         super().__init__(

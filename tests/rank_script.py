@@ -84,6 +84,7 @@ def made_before(pack):
     made = {
         "plain": FastLoader(pack, 4, **options),
         "shuffled": FastLoader(pack, 4, shuffle=True, uneven="exact", **options),
+        "cached": FastLoader(pack, 4, uneven="exact", cache="encoded", cache_bytes=1 << 24, **options),
         "buckets": FastLoader(pack, 4, sampling=Buckets([(8, 8), (8, 16)]), uneven="exact", **options),
     }
     os.environ.update(ranked)
@@ -135,6 +136,7 @@ def main():
     dist.init_process_group("gloo")
     assert dist.get_world_size() == 4
     found = {f"made before, {name}": gathered(epoch(loader)) for name, loader in early.items()}
+    found["cached records"] = gathered(early["cached"]._cache._arena.state.records)
     found["disagreements"] = disagreements(pack, shards, rank)
     found["accelerate"] = prepared(pack)
     if rank == 0:

@@ -124,12 +124,16 @@ def test_fewer_ranks_go_on_where_more_were(found, old, new):  # C160
     assert Counter(first + rest) == Counter(_seen(found[1]["crops"]))
 
 
-@pytest.mark.parametrize("kind", ["plain", "shuffled", "buckets"])
+@pytest.mark.parametrize("kind", ["plain", "shuffled", "cached", "buckets"])
 def test_a_loader_made_before_its_process_group_shares_itself_out(packs, found, kind):
     ranks = found["four"][f"made before, {kind}"]
     assert Counter(_seen(ranks)) == Counter(open_store(packs["tars"]).key(i) for i in range(21))
     assert {rank["steps"] for rank in ranks} == {rank["len"] for rank in ranks}
     assert len({rank["steps"] for rank in ranks}) == 1
+
+
+def test_ranks_of_a_loader_made_before_its_process_group_share_one_cache(found):
+    assert found["four"]["cached records"] == [21] * 4
 
 
 @pytest.mark.parametrize(

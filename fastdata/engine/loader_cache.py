@@ -50,22 +50,26 @@ class LoaderCache:
     The memory is made with the first epoch and freed by close or with the last process that has it.
     """
 
-    def __init__(self, kind: str, cache_bytes: int | None, samples: int, *, shared: bool) -> None:
-        """Check the numbers; take no memory yet. shared: look for the memory of the job's other ranks."""
+    def __init__(
+        self, kind: str, cache_bytes: int | None, samples: int, *, place: Callable[[], tuple[int, int]]
+    ) -> None:
+        """Check the numbers; take no memory yet. place: says (rank, world size); several ranks share the memory."""
         if kind not in _KINDS:
             msg = f"cache={kind!r}: expected 'decoded', 'encoded' or None"
             raise OptionError(msg)
         cache_size(cache_bytes, samples)
-        self._kind, self._cache_bytes, self._shared = kind, cache_bytes, shared
+        self._kind, self._cache_bytes, self._place = kind, cache_bytes, place
         self._arena: SharedArena | None = None
         self._about: Hashable = None
         self._hits = Hits()
 
     @classmethod
-    def asked(cls, kind: str | None, cache_bytes: int | None, samples: int, *, shared: bool) -> LoaderCache | None:
+    def asked(
+        cls, kind: str | None, cache_bytes: int | None, samples: int, *, place: Callable[[], tuple[int, int]]
+    ) -> LoaderCache | None:
         """Return the cache that a loader's arguments ask for, or None; raise OptionError."""
         if kind is not None:
-            return cls(kind, cache_bytes, samples, shared=shared)
+            return cls(kind, cache_bytes, samples, place=place)
         if cache_bytes is not None:
             msg = "cache_bytes= goes with cache='decoded' or 'encoded'"
             raise OptionError(msg)
@@ -79,7 +83,8 @@ class LoaderCache:
         if self._arena is None or self._about != about:
             size = cache_size(self._cache_bytes, len(source))
             self._about = about
-            self._arena = meet(len(source), size, about) if self._shared else SharedArena.make(len(source), size)
+            shared = self._place()[1] > 1
+            self._arena = meet(len(source), size, about) if shared else SharedArena.make(len(source), size)
         self._hits = Hits()
         return CachedSource(
             source,
