@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--memory", type=int, default=300, help="megabytes beyond what the libraries take")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"))
-    parser.add_argument("--output", type=Path, help="write all reports there as JSON")
+    parser.add_argument("--output", type=Path, help="write the reports there as JSON")
     parser.add_argument("--replay", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -59,12 +59,23 @@ def main() -> int:
         print("atheris is not installed (pip install '.[fuzz]'): inputs are made at random, not by coverage")
     reports = [in_a_process(name, args) for name in names]
     if args.output:
-        from fastdata.bench.machine import facts  # not above: what is imported before the fuzzer does not tell branches
-
-        how = {"guided": guided, "seed": args.seed, "timeout": args.timeout, "memory_mb": args.memory}
-        report = {"what": "fuzz", "setting": how, "targets": reports, "machine": facts()}
-        args.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        save(
+            args.output, reports, {"guided": guided, "seed": args.seed, "timeout": args.timeout, "memory": args.memory}
+        )
     return int(any(report["findings"] or report["ended"] for report in reports))
+
+
+def save(path: Path, reports: list[dict[str, Any]], setting: dict[str, Any]) -> None:
+    """Write the reports; those of other targets that stand there already, made by the same setting, stay."""
+    from fastdata.bench.machine import facts  # not above: what is imported before the fuzzer does not tell its branches
+
+    rows = {}
+    if path.exists():
+        old = json.loads(path.read_text(encoding="utf-8"))
+        rows = {row["target"]: row for row in old["targets"]} if old["setting"] == setting else {}
+    rows |= {row["target"]: row for row in reports}
+    whole = {"what": "fuzz", "setting": setting, "targets": list(rows.values()), "machine": facts()}
+    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
 def in_a_process(name: str, args: argparse.Namespace) -> dict[str, Any]:

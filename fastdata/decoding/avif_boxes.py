@@ -62,12 +62,12 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         at = end
 
 
-def _flat(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+def _flat(data: memoryview, depth: int = 0) -> Iterator[tuple[bytes, memoryview]]:
     """Yield the boxes in a box, and those in the plain folders among them."""
     for kind, body in _boxes(data):
         yield kind, body
-        if kind in _FOLDERS:
-            yield from _flat(body)
+        if kind in _FOLDERS and depth < len(_FOLDERS):  # none of them has one of its own kind inside
+            yield from _flat(body, depth + 1)
 
 
 class _Fields:
@@ -126,8 +126,10 @@ class _Items:
             in_idat = version > 0 and fields.take(2) & 15 == 1
             fields.take(2)
             start = fields.take(base)
-            extents = []
-            for _ in range(fields.take(2)):
+            extents, count = [], fields.take(2)
+            if count > 1 and not (offset or length):  # of no bytes each: a small file could have millions
+                raise struct.error
+            for _ in range(count):
                 fields.take(index if version else 0)
                 extents.append((in_idat, start + fields.take(offset), fields.take(length)))
             self.places[number] = extents

@@ -140,6 +140,23 @@ def test_items_over_each_other_are_not_walked_again_and_again():
         check_avif(meta + coded)
 
 
+def test_small_files_that_count_to_billions_or_nest_for_ever():
+    """The first was found by the fuzzer: extents of no bytes each."""
+    entry = struct.pack(">HHH", 1, 0, 0xFFFF)
+    for widths in (
+        0,
+        1,
+        15,
+    ):  # sizes of offset and length, base and index: nothing but an index, in version 0 not even it
+        places = box(b"iloc", struct.pack(">IHH", 0, widths, 0xFFFF), entry * 10_000)
+        with pytest.raises(DecodeError, match="too early"):
+            check_avif(box(b"meta", bytes(4), places))
+    nested = b""
+    for _ in range(20_000):
+        nested = struct.pack(">I4s", 8 + len(nested), b"iprp") + nested
+    check_avif(box(b"meta", bytes(4), nested))
+
+
 def test_a_file_cut_or_changed_anywhere_is_read_or_refused():
     for data in (avif((40, 30), "RGBA"), sequence((40, 30)), grid(3, wide=True, in_idat=False)):
         for at in range(len(data)):
