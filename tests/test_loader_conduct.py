@@ -97,3 +97,40 @@ def test_an_epoch_of_no_batch_is_warned_of_when_the_loader_is_made(packs, image_
         warnings.simplefilter("error")
         assert len(FastLoader(first, 11, drop_last=True, **kwargs)) == 1
         assert len(FastLoader(first, 50, **kwargs)) == 1
+
+
+@pytest.mark.parametrize("engine", [None, False])
+@pytest.mark.parametrize("who", ["sampler", "loader"])
+def test_a_set_epoch_that_was_forgotten_is_warned_of_once(image_folder, engine, who):  # C086
+    data = ImageFolder(str(image_folder), TRAIN)
+    sampler = DistributedSampler(data, num_replicas=2, rank=0)
+    loader = FastLoader(data, 4, sampler=sampler, engine=engine)
+    next(iter(loader))  # a look at a batch is no epoch
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for epoch in range(3):
+            {"sampler": sampler, "loader": loader}[who].set_epoch(epoch)
+            assert len(list(loader)) == 3
+    with pytest.warns(UserWarning, match=r"at epoch 2 again.*set_epoch") as caught:
+        assert [len(list(loader)) for _ in range(2)] == [3, 3]
+    assert [str(one.filename) for one in caught] == [__file__]
+    unshuffled = DistributedSampler(data, num_replicas=2, rank=0, shuffle=False)
+    loader = FastLoader(data, 4, sampler=unshuffled, engine=engine)
+    assert [len(list(loader)) for _ in range(2)] == [3, 3]
+
+
+@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("engine", [None, False])
+def test_every_epoch_of_persistent_workers_has_its_own_order_and_crops(packs, engine, seed):  # C085
+    options = {"transform": T.Compose([T.RandomResizedCrop(8), T.PILToTensor()]), "seed": seed, "engine": engine}
+    loader = FastLoader(packs["lmdb"], 21, shuffle=True, num_workers=2, persistent_workers=True, **options)
+
+    def epoch():
+        ((images, labels),) = loader
+        return {"order": tuple(labels.tolist()), "crops": images.numpy().tobytes()}
+
+    epochs = [epoch() for _ in range(3)]
+    for part in ("order", "crops"):
+        assert len({one[part] for one in epochs}) == 3
+    loader.set_epoch(1)
+    assert (epoch() == epochs[1]) == (seed is not None)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import ConcatDataset, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
 
 from fastdata.decoding.facade import batch_decoder
 from fastdata.engine.reading import leaf_of
+from fastdata.engine.sampler import EpochSampler
 from fastdata.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ __all__ = [
     "check_transforms",
     "warn_of_classes",
     "warn_of_no_batch",
+    "warn_of_the_same_order",
 ]
 
 
@@ -70,6 +73,18 @@ def warn_of_no_batch(sampler: object, batch_size: int | None, *, drop_last: bool
             "batch at all; take a smaller batch_size or drop_last=False",
             stacklevel=3,
         )
+
+
+def warn_of_the_same_order(sampler: object) -> bool:
+    """Warn where an epoch is over and torch's DistributedSampler was not told of the next; return whether it is so."""
+    if not isinstance(sampler, DistributedSampler) or isinstance(sampler, EpochSampler) or not sampler.shuffle:
+        return False
+    warnings.warn(
+        f"the DistributedSampler is at epoch {sampler.epoch} again, so this epoch has the order of the one before: "
+        "call set_epoch(epoch), its or the loader's, before each epoch",
+        stacklevel=5,
+    )
+    return True
 
 
 def warn_of_classes(dataset: object) -> None:

@@ -11,6 +11,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from fastdata.engine.agreement import compare_with_ranks
+from fastdata.engine.arguments import warn_of_the_same_order
 from fastdata.engine.batches import Job
 from fastdata.engine.resume import Layout, Progress, load, save
 from fastdata.engine.sampler import BucketBatches, EpochSampler, jobs_of_order, positions_of
@@ -71,7 +72,7 @@ class Course:
         padded = type(self._sampler) is DistributedSampler and not self._sampler.drop_last
         self._marks_padding = exact and padded
         self._draws = not (pure and (plain or self._stream))
-        self._persistent, self._draw_seed = persistent, -1
+        self._persistent, self._draw_seed, self._warned = persistent, -1, False
         self._epochs, self._told = 0, self._sampler_epoch()
         self._due: Progress | None = None
         self.progress = Progress()
@@ -107,6 +108,8 @@ class Course:
         told = self._sampler_epoch()
         if told != self._told:
             self._epochs = told  # somebody called the sampler's own set_epoch: draws follow it, as the order does
+        elif self.progress.finished and due is None and not self._warned:
+            self._warned = warn_of_the_same_order(self._sampler)
         self._told = told
         if due is not None and (due.epoch, due.sampler_epoch) == (self._epoch(), self._sampler_epoch()):
             self.progress = due
