@@ -175,6 +175,7 @@ def _samplers():
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("engine", [True, False])
 @pytest.mark.parametrize("kind", list(_samplers()))
+@pytest.mark.filterwarnings("ignore:the DistributedSampler is at epoch")
 def test_samplers_of_the_users_go_on(image_folder, kind, engine, workers):
     if workers and not engine and kind not in {"shuffle", "with replacement", "eager"}:
         return  # processes are slow to start; these are the kinds that differ

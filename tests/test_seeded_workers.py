@@ -137,7 +137,8 @@ def test_draws_follow_the_epoch_that_a_sampler_is_told():
     whole = draws(range(4))
     assert draws([2, 3]) == whole[2:]
     assert draws([2, 0]) == [whole[2], whole[0]]
-    frozen = draws(range(3), told=False)  # the order is, as in DataLoader; the draws are not
+    with pytest.warns(UserWarning, match="at epoch 0 again"):
+        frozen = draws(range(3), told=False)  # the order is, as in DataLoader; the draws are not
     assert len({str(epoch) for epoch in frozen}) == 3
 
 
