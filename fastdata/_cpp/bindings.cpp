@@ -160,13 +160,14 @@ std::tuple<int, std::string, nb::bytes> transcode(Bytes data, int rows, int bloc
 }
 
 std::tuple<std::vector<uint64_t>, std::vector<uint64_t>> channel_sums(
-    nb::ndarray<const uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> pixels) {
+    nb::ndarray<const uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> pixels, const std::string& kernels_name) {
   const size_t channels = pixels.shape(2);
   require(channels == 1 || channels == 3, "pixels must have 1 or 3 channels");
+  const fastdata::Kernels& kernels = kernels_named(kernels_name);
   std::vector<uint64_t> values(channels), squares(channels);
   nb::gil_scoped_release release;
-  fastdata::channel_sums(pixels.data(), pixels.shape(0) * pixels.shape(1), static_cast<int>(channels), values.data(),
-                         squares.data());
+  fastdata::channel_sums(kernels, pixels.data(), pixels.shape(0) * pixels.shape(1), static_cast<int>(channels),
+                         values.data(), squares.data());
   return {values, squares};
 }
 
@@ -186,7 +187,7 @@ NB_MODULE(_native, m) {
         "Decode a whole JPEG into uint8 (height, width, 1 or 3); return (status, message).");
   m.def("transcode", &transcode, "data"_a, "rows"_a, "blocks"_a, "max_pixels"_a,
         "Give a JPEG restart markers without decoding it; return (status, message, bytes).");
-  m.def("channel_sums", &channel_sums, "pixels"_a,
+  m.def("channel_sums", &channel_sums, "pixels"_a, "kernels"_a = "",
         "Return the sums of values and of squares of uint8 (height, width, 1 or 3), per channel.");
   m.def("kernels", [] { return std::string(fastdata::best_kernels().name); }, "Name of the best kernels here.");
   m.attr("libjpeg") = FASTDATA_STRING(LIBJPEG_TURBO_VERSION);

@@ -1,4 +1,4 @@
-// The inner loops of resampling, one set for each instruction set; all give the same bits.
+// The inner loops of resampling and of channel sums, one set for each instruction set; all give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,20 @@ using VerticalKernel = void (*)(const uint8_t* const* rows, const int32_t* weigh
 // Takes RGB pixels apart into three planes; reads up to kSlack bytes beyond the pixels, writes nothing beyond them.
 using SplitKernel = void (*)(const uint8_t* pixels, uint8_t* const (&planes)[3], size_t count);
 
+// Bytes of a block of sums, and the lanes that it is added up in: byte i goes to lane i % kSumLanes, which is a multiple of
+// three, so that all bytes of a lane are of one channel.
+constexpr size_t kSumLanes = 96, kSumBlock = 2 * kSumLanes;
+// Blocks that one call may get: 2 * 255 * 255 * 32,768 still fits into the 32 bits of a lane.
+constexpr size_t kSumBlocks = 32'768;
+// Adds the values of `blocks` blocks to the lanes of `value`, their squares to those of `square`.
+using SumsKernel = void (*)(const uint8_t* data, size_t blocks, uint32_t* value, uint32_t* square);
+
 struct Kernels {
   const char* name;
   HorizontalKernel horizontal;
   VerticalKernel vertical;
   SplitKernel split;
+  SumsKernel sums;
   // Bytes of the plan (tables derived from an axis) and what fills it; null: no plan. A plan may also be refused
   // (returns false): then the generic horizontal kernel serves.
   size_t (*plan_size)(const Axis& axis, int channels);

@@ -233,7 +233,7 @@ FASTDATA_AVX2 void split(const uint8_t* pixels, uint8_t* const (&planes)[3], siz
 bool has_avx2() { return __builtin_cpu_supports("avx2"); }
 
 const Kernels& avx2_kernels() {
-  static const Kernels kernels{"avx2", horizontal_any, vertical, split, plan_size, make_plan};
+  static const Kernels kernels{"avx2", horizontal_any, vertical, split, sums_avx2, plan_size, make_plan};
   return kernels;
 }
 

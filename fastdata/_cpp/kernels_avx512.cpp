@@ -238,7 +238,7 @@ bool has_avx512() {
 }
 
 const Kernels& avx512_kernels() {
-  static const Kernels kernels{"avx512", horizontal, vertical, split, plan_size, make_plan};
+  static const Kernels kernels{"avx512", horizontal, vertical, split, sums_avx2, plan_size, make_plan};
   return kernels;
 }
 

@@ -56,10 +56,20 @@ void split(const uint8_t* pixels, uint8_t* const (&planes)[3], size_t count) {
   }
 }
 
+void sums(const uint8_t* data, size_t blocks, uint32_t* value, uint32_t* square) {
+  for (const uint8_t* const end = data + blocks * kSumBlock; data < end; data += kSumLanes) {
+    for (size_t lane = 0; lane < kSumLanes; ++lane) {
+      const uint16_t v = data[lane];
+      value[lane] += v;
+      square[lane] += static_cast<uint16_t>(v * v);
+    }
+  }
+}
+
 }  // namespace
 
 const Kernels& generic_kernels() {
-  static const Kernels kernels{"generic", horizontal_any, vertical, split, nullptr, nullptr};
+  static const Kernels kernels{"generic", horizontal_any, vertical, split, sums, nullptr, nullptr};
   return kernels;
 }
 

@@ -13,6 +13,8 @@
 namespace fastdata {
 bool has_avx2();
 bool has_avx512();
+// Of both sets: wider registers would wait for the picture's bytes all the same.
+void sums_avx2(const uint8_t* data, size_t blocks, uint32_t* value, uint32_t* square);
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 }  // namespace fastdata

@@ -112,9 +112,12 @@ def transcode(
     return bytes(made)
 
 
-def channel_sums(pixels: NDArray[np.uint8]) -> tuple[list[int], list[int]]:
-    """Return the sums of values and of squares, per channel, of uint8 (H, W, 1 or 3), C-contiguous."""
-    values, squares = _core().channel_sums(pixels)
+def channel_sums(pixels: NDArray[np.uint8], kernels: str = "") -> tuple[list[int], list[int]]:
+    """Return the sums of values and of squares, per channel, of uint8 (H, W, 1 or 3), C-contiguous.
+
+    kernels: as NativeBatchDecoder has them.
+    """
+    values, squares = _core().channel_sums(pixels, kernels)
     return values, squares
 
 

@@ -6,6 +6,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastdata.converters.statistics import ChannelSums, channel_sums
+from fastdata.decoding import native_decoder
+
+
+CHANNELS = pytest.mark.parametrize("channels", [1, 3])
+
+
+@pytest.fixture(params=["generic", "avx2", "avx512"])
+def sums_by_core(request):
+    """The core's sums by one instruction set."""
+    if not native_decoder.available():
+        pytest.skip("the compiled core was not built")
+
+    def sums(pixels):
+        values, squares = native_decoder.channel_sums(pixels, request.param)
+        return ChannelSums(pixels.shape[0] * pixels.shape[1], tuple(values), tuple(squares))
+
+    try:
+        sums(np.zeros((1, 1, 3), np.uint8))
+    except ValueError:
+        pytest.skip(f"this processor has no {request.param}")
+    return sums
+
+
+def by_numpy(pixels):
+    wide = pixels.reshape(-1, pixels.shape[2]).astype(int)
+    return ChannelSums(len(wide), tuple(wide.sum(0).tolist()), tuple((wide**2).sum(0).tolist()))
 
 
 def by_pillow(pixels):
@@ -19,8 +45,7 @@ def by_pillow(pixels):
 def test_the_sums_are_exact_and_add_up_in_any_order(width, height, channels, seed):
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, channels), np.uint8)
     sums = channel_sums(pixels)
-    wide = pixels.reshape(-1, channels).astype(int)
-    assert sums == ChannelSums(width * height, tuple(wide.sum(0).tolist()), tuple((wide**2).sum(0).tolist()))
+    assert sums == by_numpy(pixels)
     assert by_pillow(pixels) == sums
     half = height // 2
     parts = [channel_sums(part) for part in (pixels[:half], pixels[half:]) if len(part)]
@@ -35,9 +60,24 @@ def test_large_pictures_go_in_strips():
     assert sums.std == pytest.approx((pixels / 255).reshape(-1, 3).std(0), abs=1e-12)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
+@CHANNELS
+def test_every_instruction_set_gives_the_same_sums(sums_by_core, channels):
+    rng = np.random.default_rng(channels)
+    sizes = [(1, 1), (1, 63), (1, 64), (2, 191), (64, 129), *rng.integers(1, 300, (40, 2)).tolist()]
+    for height, width in sizes:
+        pixels = rng.integers(0, 256, (height, width, channels), np.uint8)
+        assert sums_by_core(pixels) == by_numpy(pixels), f"{width} x {height}"
+
+
+@CHANNELS
+def test_no_instruction_set_overflows(sums_by_core, channels):
+    pixels = np.full((2600, 2600, channels), 255, np.uint8)  # more than 32,768 blocks of 192 bytes
+    assert sums_by_core(pixels) == by_numpy(pixels)
+
+
+@CHANNELS
 def test_the_brightest_picture_overflows_nothing(channels):
-    pixels = np.full((2600, 2600, channels), 255, np.uint8)  # more than 65,536 blocks of 96 bytes
+    pixels = np.full((2600, 2600, channels), 255, np.uint8)
     sums = channel_sums(pixels)
     assert sums.values == (2600 * 2600 * 255,) * channels
     assert sums.squares == (2600 * 2600 * 255**2,) * channels
