@@ -156,6 +156,14 @@ def test_map_grows_by_itself(tmp_path):  # C047
         assert bytes(store.read(699)) == records[699].fields[0].data
 
 
+def test_little_is_held_back_in_memory(tmp_path):
+    writer = open_writer(tmp_path / "a.lmdb")
+    for record in _records(40, 100_000):
+        writer.write(record)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 40 * 100_000 - (1 << 20)
+    writer.abort()
+
+
 def test_a_map_that_cannot_grow_leaves_nothing(tmp_path, monkeypatch):  # C047
     import fastdata.converters.lmdb_writer as module
 
