@@ -108,7 +108,7 @@ def append(
             adding: _Rows | Column = Column(old, field, source.stores, chosen)
         else:
             _check_labels(old, source)
-            rows = [source.row(int(k)) for k in order_of(len(source), chosen)]
+            rows = list(source.rows(order_of(len(source), chosen)))
             twice = [row.key for row in rows if row.key in keys]
             if twice:
                 msg = f"{path} has {len(twice)} of these samples already, the first is {twice[0]!r}; nothing was added"

@@ -90,9 +90,8 @@ def pack(
         writer = open_writer(name, _writer_options(chosen, len(order), overwrite=overwrite))
         stack.callback(writer.abort)
         run = _Run(name, source, chosen, workers, progress)
-        rows = (source.row(int(k)) for k in order)
         pace = pace_of(chosen, workers, len(order))
-        report = run.through(results_of(rows, Work(executor, chosen, spool), pace), writer, len(order))
+        report = run.through(results_of(source.rows(order), Work(executor, chosen, spool), pace), writer, len(order))
         if spool is not None:
             report = replace(report, resumed=spool.taken)
             spool.close()
@@ -182,8 +181,10 @@ class _Run:
         self._bytes_out += len(packed.record.fields[0].data)
         self._smaller += packed.smaller
         self._kept += packed.kept
-        self._differs.update(packed.differs)
-        self._drafted.update([packed.drafted] if packed.drafted else [])
+        if packed.differs:
+            self._differs.update(packed.differs)
+        if packed.drafted:
+            self._drafted[packed.drafted] += 1
         if packed.unmarked:
             self._unmarked += 1
             if len(self._unmarked_first) < _NAMED:

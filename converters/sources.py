@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from fastdata.stores.store import Store
 from fastdata.types import CODEC_IDS, CODECS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,10 +29,10 @@ _PICTURES = [
     CODEC_IDS[name] for name in ("jpeg", "png", "webp", "bmp", "raw", "gif", "tiff", "avif", "heic", "jxl", "jp2")
 ]
 _BLOCK = 1 << 20  # rows whose draws are made at once
+_ROWS = 256  # rows whose places are looked up at once
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):  # a tuple, as Row: there are many, and a frozen dataclass takes five times as long to make
     """Where one field's bytes lie: a file, offset and length in bytes (0 and 0: the whole file), and their CRC-32."""
 
     name: str
@@ -44,16 +43,15 @@ class Value:
     checksum: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One sample to be packed: everything a worker needs, and nothing of the store. values[0] is the image."""
 
     key: str
     values: tuple[Value, ...]
-    label: Label = None
-    width: int = 0
-    height: int = 0
-    extras: Mapping[str, Any] = field(default_factory=dict)
+    label: Label
+    width: int
+    height: int
+    extras: Mapping[str, Any]
 
 
 class Source:
@@ -118,32 +116,53 @@ class Source:
             if store.index.label is not None and "without_index" in store.info
         )
 
-    def row(self, position: int) -> Row:
-        """Return sample ``position`` of the whole sequence."""
-        which = int(np.searchsorted(self._start, position, side="right")) - 1
-        store, i = self.stores[which], position - int(self._start[which])
-        index, label = store.index, store.label(i)
-        if self._numbers[which] and isinstance(label, int) and 0 <= label < len(self._numbers[which]):
-            label = self._numbers[which][label]
-        values = tuple(
-            Value(
-                name,
-                CODECS[int(column.codec[i])],
-                os.path.abspath(store.parts[int(column.part[i])]),  # noqa: PTH100  a string per image
-                int(column.offset[i]),
-                int(column.length[i]),
-                int(column.checksum[i]),
-            )
-            for name, column in index.fields.items()
-            if name != "extras" and column.length[i] >= 0
-        )
-        size = int(index.width[i]), int(index.height[i])
-        return Row(self._prefixes[which] + store.key(i), values, label, *size, store.extras(i))
+    def rows(self, order: Sequence[int] | NDArray[np.int64]) -> Iterator[Row]:
+        """Yield the samples at these positions of the whole sequence."""
+        for first in range(0, len(order), _ROWS):
+            position = np.asarray(order[first : first + _ROWS], np.int64)
+            which = np.searchsorted(self._start, position, side="right") - 1
+            # Each store's rows come in order, so the next one of a sample's store is that sample's.
+            rows = {
+                number: self._rows_of(number, position[which == number] - self._start[number])
+                for number in np.unique(which).tolist()
+            }
+            for number in which.tolist():
+                yield next(rows[number])
+
+    def _rows_of(self, number: int, indices: NDArray[np.int64]) -> Iterator[Row]:
+        """Yield samples of one store; columns become lists for all of them at once, a tenth of the price one by one."""
+        store, prefix, numbers = self.stores[number], self._prefixes[number], self._numbers[number]
+        index = store.index
+        labels = [None] * len(indices) if index.label is None else index.label[indices].tolist()
+        sizes = zip(index.width[indices].tolist(), index.height[indices].tolist(), strict=True)
+        values = zip(*(_values(store, name, indices) for name in index.fields if name != "extras"), strict=True)
+        for i, label, size, some in zip(indices.tolist(), labels, sizes, values, strict=True):
+            there = tuple(value for value in some if value is not None)
+            yield Row(prefix + store.key(i), there, _label(label, numbers), *size, store.extras(i))
 
     def close(self) -> None:
         """Close the stores."""
         for store in self.stores:
             store.close()
+
+
+def _label(value: Any, numbers: Sequence[int]) -> Label:  # noqa: ANN401  what a column's tolist gives
+    """Return the label of a sample; a class by its number among the classes of all stores."""
+    if isinstance(value, list):
+        return tuple(value)
+    return numbers[value] if isinstance(value, int) and 0 <= value < len(numbers) else value
+
+
+def _values(store: Store, name: str, indices: NDArray[np.int64]) -> list[Value | None]:
+    """Return where one field of these samples lies; None for those that do not have it."""
+    column = store.index.fields[name]
+    columns = (column.codec, column.part, column.offset, column.length, column.checksum)
+    return [
+        Value(name, CODECS[codec], os.path.abspath(store.parts[part]), offset, length, checksum)  # noqa: PTH100  a string
+        if length >= 0
+        else None
+        for codec, part, offset, length, checksum in zip(*(c[indices].tolist() for c in columns), strict=True)
+    ]
 
 
 def open_source(

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastdata.converters.atomic import writing
-from fastdata.converters.content import DigestedRecord, record_digest
+from fastdata.converters.content import DigestedRecord
 from fastdata.converters.report import Skipped
 from fastdata.converters.statistics import ChannelSums
 from fastdata.converters.work import Packed
 from fastdata.errors import OptionError, PackError
-from fastdata.types import Field, Record
+from fastdata.types import Field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -214,13 +214,9 @@ def _packed(row: Row, head: dict[str, Any], values: bytes) -> Packed:
         at += length
     count, sums, squares = head["sums"]
     width, height = head["size"]
-    # Label and extras are the source's, as it is now.
-    record = Record(row.key, tuple(fields), row.label, width, height, row.extras)
-    digested = DigestedRecord(
-        record.key, record.fields, record.label, record.width, record.height, record.extras, record_digest(record)
-    )
     return Packed(
-        digested,
+        # Label and extras are the source's, as it is now.
+        DigestedRecord.of(row.key, tuple(fields), row.label, (width, height), row.extras),
         head["bytes_in"],
         ChannelSums(count, tuple(sums), tuple(squares)),
         tuple(head["differs"]),

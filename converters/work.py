@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from fastdata.converters.content import DigestedRecord, record_digest
+from fastdata.converters.content import DigestedRecord
 from fastdata.converters.encoding import encode
 from fastdata.converters.quick_resize import Drafted, QuickResizer
 from fastdata.converters.report import Skipped
@@ -19,9 +18,9 @@ from fastdata.converters.statistics import ChannelSums, channel_sums
 from fastdata.decoding.header import Header, probe
 from fastdata.decoding.pixels import load_pixels
 from fastdata.errors import ChecksumError, StoreFormatError
-from fastdata.stores.file_reader import FileReader
+from fastdata.stores.file_reader import read_whole
 from fastdata.stores.reader import PreadReader
-from fastdata.types import Field, Record
+from fastdata.types import Field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Packed", "pack_rows"]
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(NamedTuple):  # for the same reason as Row
     """One packed sample, and what the parent must know of it without looking at its bytes.
 
     bytes_in: of the image in the source. differs: why its pixels are not those of torchvision's ImageFolder. smaller:
@@ -46,7 +44,7 @@ class Packed:
 
     record: DigestedRecord
     bytes_in: int
-    sums: ChannelSums = field(default_factory=ChannelSums)
+    sums: ChannelSums
     differs: tuple[str, ...] = ()
     smaller: bool = False
     kept: bool = False
@@ -86,9 +84,8 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
         codec = "jpeg" if options.codec == "keep" else options.codec
         stored = encode(pixels, codec, options)
     fields = Field("image", codec, stored), *(Field(v.name, v.codec, _read(v)) for v in others)
-    record = Record(row.key, fields, row.label, *drawn.size, row.extras)
     return Packed(
-        DigestedRecord(row.key, fields, row.label, *drawn.size, row.extras, digest=record_digest(record)),
+        DigestedRecord.of(row.key, fields, row.label, drawn.size, row.extras),
         len(data),
         drawn.sums,
         _differences(header, options),
@@ -100,8 +97,7 @@ def _pack(row: Row, options: PackOptions, quick: QuickResizer) -> Packed:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawn:
+class _Drawn(NamedTuple):
     """A picture as it goes into the pack, uint8 HWC: None where the source's bytes are it. size is (width, height)."""
 
     header: Header
@@ -131,7 +127,7 @@ def _drawn(data: bytes, image: Value, row: Row, options: PackOptions, quick: Qui
     placement = place(width, height, options)
     if options.codec == "keep" and not needs_encode and not placement.changes(width, height):
         return _Drawn(header, (width, height), channel_sums(pixels), None)
-    return replace(_Drawn.of(header, resample(pixels, placement, options)), cut=cut)
+    return _Drawn.of(header, resample(pixels, placement, options))._replace(cut=cut)
 
 
 def _upright_size(header: Header, options: PackOptions) -> tuple[int, int]:
@@ -141,7 +137,7 @@ def _upright_size(header: Header, options: PackOptions) -> tuple[int, int]:
 
 def _read(value: Value) -> bytes:
     if value.offset == value.length == 0:
-        return bytes(FileReader([value.path]).view(0, 0, 0))
+        return read_whole(value.path)
     reader = PreadReader([value.path])
     try:
         data = bytes(reader.view(0, value.offset, value.length))

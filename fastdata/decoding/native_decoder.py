@@ -58,13 +58,7 @@ _MOST_ROWS = 0xFFFF  # no JPEG has more lines
 
 def available() -> bool:
     """Return whether the core was built; an ImportError of a core that is there and broken passes through."""
-    try:
-        _core()
-    except ModuleNotFoundError as error:
-        if error.name == _NAME:
-            return False
-        raise
-    return True
+    return _found() is not None
 
 
 def make_decoder() -> Decoder:
@@ -112,13 +106,13 @@ def transcode(
     return bytes(made)
 
 
-def channel_sums(pixels: NDArray[np.uint8], kernels: str = "") -> tuple[list[int], list[int]]:
-    """Return the sums of values and of squares, per channel, of uint8 (H, W, 1 or 3), C-contiguous.
+def channel_sums(pixels: NDArray[np.uint8], **how: str) -> tuple[list[int], list[int]] | None:
+    """Return the sums of values and of squares, per channel, of uint8 (H, W, 1 or 3); None without the core.
 
-    kernels: as NativeBatchDecoder has them.
+    pixels: C-contiguous. how: ``kernels``, as NativeBatchDecoder has them.
     """
-    values, squares = _core().channel_sums(pixels, kernels)
-    return values, squares
+    core = _found()
+    return None if core is None else core.channel_sums(pixels, **how)
 
 
 def make_batch_decoder(threads: int) -> BatchDecoder:
@@ -302,10 +296,17 @@ def _colour(fill: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _core() -> ModuleType:
+    core = _found()
+    if core is None:
+        msg = "the compiled core was not built; it decodes only what a crop needs, in threads free of the GIL"
+        raise ModuleNotFoundError(msg, name=_NAME)
+    return core
+
+
+def _found() -> ModuleType | None:
     try:
         return importlib.import_module(_NAME)
     except ModuleNotFoundError as error:
-        if error.name != _NAME:
-            raise
-        msg = "the compiled core was not built; it decodes only what a crop needs, in threads free of the GIL"
-        raise ModuleNotFoundError(msg, name=_NAME) from None
+        if error.name == _NAME:
+            return None
+        raise

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from fastdata.types import Spans
 
-__all__ = ["FileReader", "file_sizes"]
+__all__ = ["FileReader", "file_sizes", "read_whole"]
+
+_STEP = 1 << 16  # bytes read at once behind the size a file has: of a growing one, or beyond 2 GiB
 
 
 class FileReader:
@@ -34,14 +36,7 @@ class FileReader:
         if self._closed:
             msg = f"{path}: the store was closed; open it again"
             raise StoreClosedError(msg)
-        try:
-            # A Path object costs as much as a small read.
-            with open(open_regular(path), "rb", buffering=0) as file:  # noqa: PTH123
-                return memoryview(file.read())
-        except StoreError:
-            raise
-        except OSError as error:
-            raise _unreadable(path, error) from error
+        return memoryview(read_whole(path))
 
     def address(self, spans: Spans) -> tuple[NDArray[np.uint64], Sequence[memoryview], object]:
         """Read all files; the views own the memory."""
@@ -50,6 +45,26 @@ class FileReader:
     def close(self) -> None:
         """Refuse further reads."""
         self._closed = True
+
+
+def read_whole(path: str) -> bytes:
+    """Return all bytes of a file; raise MissingPartError if it is gone, StoreError if it cannot be read.
+
+    By system calls: a file object, or a Path, costs as much as a small read.
+    """
+    try:
+        descriptor = open_regular(path)
+        try:
+            pieces = [os.read(descriptor, os.fstat(descriptor).st_size)]
+            while data := os.read(descriptor, _STEP):
+                pieces.append(data)
+        finally:
+            os.close(descriptor)
+    except StoreError:
+        raise
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def file_sizes(paths: Sequence[str], parts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -224,11 +224,9 @@ class IndexBuilder:
             column = {"part": array("i"), "offset": array("q"), "length": array("q"), "codec": array("B")}
             column["checksum"] = array("I")
             self._fields[name] = column
-        self._pad(column, len(self) - 1)
-        part, offset, length = where
-        for target, value in zip(
-            column.values(), (part, offset, length, CODEC_IDS.get(codec, 0), checksum), strict=True
-        ):
+        if len(column["part"]) < len(self) - 1:
+            self._pad(column, len(self) - 1)
+        for target, value in zip(column.values(), (*where, CODEC_IDS.get(codec, 0), checksum), strict=True):
             target.append(value)
 
     def build(self) -> Index:

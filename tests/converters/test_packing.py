@@ -382,13 +382,13 @@ def test_labels_that_cannot_be_merged_are_refused(maker, tmp_path):
 def test_a_file_that_may_not_be_read_is_named(tree, tmp_path, monkeypatch):
     from fastdata.stores import file_reader
 
-    real = file_reader.FileReader.view
+    real = file_reader.open_regular
 
-    def view(self, part, offset, length):
-        if self._paths[part].endswith("ant/0.jpg"):
-            raise PermissionError(13, "Permission denied", self._paths[part])
-        return real(self, part, offset, length)
+    def open_regular(path):
+        if path.endswith("ant/0.jpg"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
 
-    monkeypatch.setattr(file_reader.FileReader, "view", view)
+    monkeypatch.setattr(file_reader, "open_regular", open_regular)
     report = pack(tree, tmp_path / "out.lmdb", workers=1, max_errors=0.5)
     assert ["Permission denied" in s.reason for s in report.skipped] == [True]

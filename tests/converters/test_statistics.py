@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,6 @@ from hypothesis import strategies as st
 
 from fastdata.converters.statistics import ChannelSums, channel_sums
 from fastdata.decoding import native_decoder
-
 
 CHANNELS = pytest.mark.parametrize("channels", [1, 3])
 
@@ -19,7 +20,7 @@ def sums_by_core(request):
         pytest.skip("the compiled core was not built")
 
     def sums(pixels):
-        values, squares = native_decoder.channel_sums(pixels, request.param)
+        values, squares = native_decoder.channel_sums(pixels, kernels=request.param)
         return ChannelSums(pixels.shape[0] * pixels.shape[1], tuple(values), tuple(squares))
 
     try:
@@ -37,7 +38,7 @@ def by_numpy(pixels):
 def by_pillow(pixels):
     """As where the core was not built."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastdata.decoding.native_decoder.available", lambda: False)
+        patch.setitem(sys.modules, "fastdata._native", None)
         return channel_sums(pixels)
 
 
