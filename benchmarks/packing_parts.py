@@ -2,7 +2,8 @@
 
 The functions that do the work are wrapped, and a real run with one worker is made again and again; of each call the
 least time of all rounds counts, without that of the wrapped calls within, so that other work on the machine does not.
-What no wrapper covers is "the loop, start and end". "share" is what decoding, resizing and encoding are of the whole.
+What no wrapper covers is "start". Each wrapper costs what lies around it a microsecond or two. "share" is what
+decoding, resizing and encoding are of the whole.
 
 With two workers nothing is wrapped: the processor time of the process that hands out rows and writes, and of its
 workers (start and end included), a picture, each the least of the rounds.
