@@ -59,9 +59,8 @@ def main() -> int:
         print("atheris is not installed (pip install '.[fuzz]'): inputs are made at random, not by coverage")
     reports = [in_a_process(name, args) for name in names]
     if args.output:
-        save(
-            args.output, reports, {"guided": guided, "seed": args.seed, "timeout": args.timeout, "memory": args.memory}
-        )
+        setting = {"guided": guided, "seed": args.seed, "timeout": args.timeout, "memory_mb": args.memory}
+        save(args.output, reports, setting)
     return int(any(report["findings"] or report["ended"] for report in reports))
 
 
