@@ -72,3 +72,16 @@ def test_lightnings_ranks_share_every_epoch(found, kind, sampler):  # C085, C086
         assert set(counts) == set(range(21))
         assert counts.total() == (21 if kind == "path" else 22)  # torch's DistributedSampler pads
     assert epochs[0] != epochs[1]
+
+
+def test_lightning_without_torchrun_shares_a_loader_made_before_its_ranks(packs, tmp_path):
+    script = Path(__file__).with_name("lightning_alone.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(packs["lmdb"]), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [steps for steps, _ in ranks] == [3, 3]
+    assert Counter(index for _, seen in ranks for index in seen) == Counter(range(21))
