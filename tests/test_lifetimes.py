@@ -65,13 +65,17 @@ def _birth(pid):
     return None if state[0] == "Z" else state[19]
 
 
-def _wait_until_gone(births, seconds):
+def _soon(condition, seconds):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if not any(birth is not None and _birth(pid) == birth for pid, birth in births.items()):
+        if condition():
             return True
         time.sleep(0.02)
     return False
+
+
+def _wait_until_gone(births, seconds):
+    return _soon(lambda: not any(birth and _birth(pid) == birth for pid, birth in births.items()), seconds)
 
 
 # ---------------------------------------------------------------- signals
@@ -204,7 +208,7 @@ def test_half_used_iterators_take_their_workers_with_them():
         gc.collect()
     assert _wait_until_gone(_births(child.pid for child in set(multiprocessing.active_children()) - before), 5)
     assert set(multiprocessing.active_children()) == before
-    assert len(os.listdir("/proc/self/fd")) <= files + 2
+    assert _soon(lambda: len(os.listdir("/proc/self/fd")) <= files + 2, 30)  # the queues' own threads close them
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
