@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ import pytest
 from PIL import Image
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
 
@@ -109,6 +111,29 @@ def spawnable(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     monkeypatch.syspath_prepend(tmp_path)
     yield importlib.import_module(name)
     sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def at_once() -> Iterator[Callable[..., list[object]]]:
+    """``at_once(call, count)``: what call(0), ..., call(count - 1) return, in threads that begin at one moment.
+
+    With a GIL the interpreter changes threads a thousand times as often as it would.
+    """
+
+    def run(call: Callable[[int], object], count: int = 8) -> list[object]:
+        gate = threading.Barrier(count)
+
+        def begin(number: int) -> object:
+            gate.wait()
+            return call(number)
+
+        with ThreadPoolExecutor(count) as threads:
+            return list(threads.map(begin, range(count)))
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(5e-6)
+    yield run
+    sys.setswitchinterval(usual)
 
 
 @pytest.fixture(scope="session")

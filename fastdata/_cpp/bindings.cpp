@@ -42,6 +42,7 @@ const fastdata::Kernels& kernels_named(const std::string& name) {
   return *kernels;
 }
 
+// Borrows both: levels must not be a copy that a cast makes here, which would die here.
 Output output_of(const nb::ndarray<nb::ndim<4>, nb::device::cpu>& out, const nb::object& levels_object) {
   Output result{};
   result.data = out.data();
@@ -53,7 +54,9 @@ Output output_of(const nb::ndarray<nb::ndim<4>, nb::device::cpu>& out, const nb:
   if (levels_object.is_none()) {
     require(out.dtype() == nb::dtype<uint8_t>(), "out must be uint8 where no levels are given");
   } else {
-    const auto levels = nb::cast<Levels>(levels_object);
+    Levels levels;
+    require(nb::try_cast<Levels>(levels_object, levels, /*convert=*/false),
+            "levels must be a C-contiguous array (channels, 256) on the CPU");
     const nb::dlpack::dtype half{static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
     require(levels.dtype() == nb::dtype<float>() || levels.dtype() == nb::dtype<uint16_t>() || levels.dtype() == half,
             "levels must be float32, float16 or uint16 (the bits of bfloat16)");

@@ -201,6 +201,8 @@ class NativeBatchDecoder:
             (_FILTERS[geometry.interpolation], geometry.antialias, self._max_pixels, self._plain, self._margin),
             out, levels,
         )  # fmt: skip
+        if self._closed:  # by another thread, meanwhile: a batch that came behind its close has started threads again
+            self._pool.close()
         return made
 
     def close(self) -> None:
