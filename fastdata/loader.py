@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import threading
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -154,6 +155,8 @@ class FastLoader(Preparable, DataLoader[T_co]):
         self.faults = FaultLog(on_error, budget=max_faults, total=total)
         self._engine: Engine | None = None
         self._cold = True
+        # Two threads may begin an epoch at once, each its own, or one may close: they share an engine and a course.
+        self._beginning = threading.RLock()
         self._cache = LoaderCache.asked(cache, cache_bytes, total or 0, place=rank_and_world)
         if device is not None:
             checked_device(device)
@@ -189,12 +192,13 @@ class FastLoader(Preparable, DataLoader[T_co]):
 
     def __iter__(self) -> Any:  # noqa: ANN401  DataLoader names its own iterator class
         """Start an epoch: on the engine, or as DataLoader does; on ``device`` either way."""
-        choice = self._choose()
-        if choice.plan is None or choice.source is None:
-            if getattr(leaf_of(self.dataset), "owner", ""):
-                leaf_of(self.dataset).owner = "workers"
-            return self._start_workers()
-        return self._start(choice.source, choice.plan, choice.plans or (choice.plan,))
+        with self._beginning:
+            choice = self._choose()
+            if choice.plan is None or choice.source is None:
+                if getattr(leaf_of(self.dataset), "owner", ""):
+                    leaf_of(self.dataset).owner = "workers"
+                return self._start_workers()
+            return self._start(choice.source, choice.plan, choice.plans or (choice.plan,))
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the user is, as a few numbers, whatever the data set's size: at the batch delivered last.
@@ -245,21 +249,23 @@ class FastLoader(Preparable, DataLoader[T_co]):
 
     def close(self) -> None:
         """Stop the engine's threads and free the cache; the next ``iter`` starts again. May be called twice."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()
-        if self._cache is not None:
-            self._cache.close()
+        with self._beginning:
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                engine.close()
+            if self._cache is not None:
+                self._cache.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what lives in this process only."""
         # torch pickles a memory format as a name in whichever module is found to have imported torch first.
         name = str(self.memory_format).removeprefix("torch.")
-        return {**self.__dict__, "_engine": None, "last": None, "memory_format": name}
+        here = {"_engine": None, "_beginning": None, "last": None}
+        return {**self.__dict__, **here, "memory_format": name}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the memory format by its name."""
-        self.__dict__.update(state)
+        """Take the memory format by its name, and a lock of its own."""
+        self.__dict__.update(state, _beginning=threading.RLock())
         self.__dict__["memory_format"] = getattr(torch, state["memory_format"])
 
     def check_worker_number_rationality(self) -> None:

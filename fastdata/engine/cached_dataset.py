@@ -11,6 +11,7 @@ import numpy as np
 from torch.utils.data import Dataset, IterableDataset
 
 from fastdata.engine.arena_meeting import meet
+from fastdata.engine.cached_source import Hits
 from fastdata.engine.flat_values import Unstorable, flatten, restore
 from fastdata.engine.loader_cache import cache_size
 from fastdata.engine.shared_arena import HEAD_WORDS, SharedArena
@@ -116,7 +117,7 @@ class CachedDataset(Dataset[Any]):
             raise OptionError(msg)
         self._transform, self._target_transform = transform, target_transform
         self._samples, self._size, self._name = len(dataset), cache_size(cache_bytes, len(dataset)), name
-        self._hits = self._misses = 0
+        self._hits = Hits()
         self._arena: SharedArena | None = None
         self._here()
 
@@ -136,7 +137,7 @@ class CachedDataset(Dataset[Any]):
         """Return what the cache holds."""
         state = self._here().state
         return CacheInfo(
-            self._samples, state.records, state.bytes, state.limit, state.full, self._hits, self._misses,
+            self._samples, state.records, state.bytes, state.limit, state.full, self._hits.hits, self._hits.misses,
             state.unstorable, state.large,
         )  # fmt: skip
 
@@ -156,12 +157,14 @@ class CachedDataset(Dataset[Any]):
         return f"CachedDataset({self.dataset!r}, {info.records} of {info.samples} samples in {info.bytes} bytes)"
 
     def _here(self) -> SharedArena:
-        if self._arena is None:
+        arena = self._arena
+        if arena is None:  # two threads may both come here behind a close: one memory too many goes with its samples
             if self._name is None:
-                self._arena = SharedArena.make(self._samples, self._size)
+                arena = SharedArena.make(self._samples, self._size)
             else:
-                self._arena = meet(self._samples, self._size, ("cached", self._name))
-        return self._arena
+                arena = meet(self._samples, self._size, ("cached", self._name))
+            self._arena = arena
+        return arena
 
     def _kept(self, indices: Sequence[Any]) -> list[Any]:
         """Return the samples before the transforms that run after the cache."""
@@ -178,8 +181,7 @@ class CachedDataset(Dataset[Any]):
                     samples[row] = restore(arena.data.data[place + _HEAD : place + _HEAD + head[0]])
                     continue
             missing.append(row)
-        self._hits += len(indices) - len(missing)
-        self._misses += len(missing)
+        self._hits.count(len(indices) - len(missing), len(missing))
         if missing:
             for row, sample in zip(missing, self._made([indices[row] for row in missing]), strict=True):
                 samples[row] = sample

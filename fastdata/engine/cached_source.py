@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +37,26 @@ _LENGTH, _CODEC, _WIDTH, _HEIGHT, _STAMP0, _STAMP1, _NUMBER = range(7)
 
 @dataclass(slots=True)
 class Hits:
-    """How many records of this process came from the cache, and how many did not."""
+    """How many records of this process came from the cache, and how many did not; safe for many threads."""
 
-    hits: int = 0
-    misses: int = 0
+    # Each thread counts for itself, so that none is lost: a lock might be held at a fork.
+    _by_thread: dict[int, list[int]] = field(default_factory=dict)
+
+    @property
+    def hits(self) -> int:
+        """Those that came from the cache."""
+        return sum(hits for hits, _ in self._by_thread.copy().values())
+
+    @property
+    def misses(self) -> int:
+        """Those that did not."""
+        return sum(misses for _, misses in self._by_thread.copy().values())
+
+    def count(self, hits: int, misses: int) -> None:
+        """Add to both."""
+        mine = self._by_thread.setdefault(threading.get_ident(), [0, 0])
+        mine[0] += hits
+        mine[1] += misses
 
 
 class CachedSource:
@@ -101,8 +118,7 @@ class CachedSource:
             good &= (heads[:, _STAMP0 : _STAMP1 + 1] == stamps[at]).all(axis=1)
         if not good.all():
             at, heads = at[good], heads[good]
-        self._hits.hits += len(at)
-        self._hits.misses += len(indices) - len(at)
+        self._hits.count(len(at), len(indices) - len(at))
         if len(at) == len(indices):
             return _kept(arena, places + _HEAD, heads)
         missing = np.ones(len(indices), bool)

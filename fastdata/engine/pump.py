@@ -14,6 +14,8 @@ from fastdata.errors import LoaderError
 
 __all__ = ["Pump"]
 
+_CLOSED = "the loader was closed in the middle of this epoch: begin another one, by iter(loader)"
+
 J = TypeVar("J")
 R = TypeVar("R")
 
@@ -25,7 +27,7 @@ class Pump(Generic[J, R]):
     asked for. An exception of a job is raised where its result would have come, and DataLoader's RuntimeError where it
     does not come in ``timeout`` seconds; the jobs behind it go on. close drops what is not started and may be called
     twice; dropping the pump closes it. A forked child has no use for its parent's pump, whose threads it lacks: it gets
-    a LoaderError instead of waiting for ever.
+    a LoaderError instead of waiting for ever, and so does who goes on when the executor was shut down.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class Pump(Generic[J, R]):
                 future.cancel()
                 msg = f"DataLoader timed out after {self._timeout} seconds"
                 raise RuntimeError(msg) from None
+            if future.cancelled():
+                raise LoaderError(_CLOSED) from error
             future.cancel()  # Ctrl-C while waiting: nobody will ask for it again
             raise
         self._fill()  # the slot that the consumer just gave back is at work before the consumer is
@@ -90,4 +94,7 @@ class Pump(Generic[J, R]):
                 job = next(self._jobs)
             except StopIteration:
                 return
-            self._pending.append(self._executor.submit(self._run, job))
+            try:
+                self._pending.append(self._executor.submit(self._run, job))
+            except RuntimeError as error:
+                raise LoaderError(_CLOSED) from error

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fastdata.engine.pump import Pump
+from fastdata.errors import LoaderError
 
 
 @pytest.fixture
@@ -98,3 +99,20 @@ def test_a_result_that_does_not_come_is_dataloaders_error():
             assert next(pump) == 3
         finally:
             free.set()
+
+
+def test_an_executor_that_was_shut_down_is_a_loaders_error():
+    gate = threading.Event()
+
+    def run(job):
+        gate.wait()
+        return job
+
+    for cancels in (True, False):
+        gate.clear()
+        executor = ThreadPoolExecutor(1)
+        pump = Pump(iter(range(2 if cancels else 9)), run, executor=executor, ahead=2)
+        executor.shutdown(wait=False, cancel_futures=cancels)
+        gate.set()
+        with pytest.raises(LoaderError, match="closed"):
+            list(pump)
