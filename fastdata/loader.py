@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -362,7 +363,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
 
     def _engine_here(self) -> Engine:
         if self._engine is None:
-            threads = max(1, self.num_workers)
+            threads = max(1, index(self.num_workers))  # what is no whole number raises TypeError, as in DataLoader
             make: Callable[[], BatchDecoder] = partial(
                 batch_decoder, self._decoder_name(), threads, fast=self.fidelity == "fast"
             )

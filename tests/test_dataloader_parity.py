@@ -326,6 +326,12 @@ def test_arguments_are_refused_or_taken_alike(data, wrong):
     same(lambda loader, data: len(loader(data, **wrong)), data)
 
 
+@pytest.mark.parametrize("workers", [2.0, np.int64(1), True])
+def test_a_number_of_workers_that_is_no_int(data, workers):
+    done, _ = same(lambda loader, data: list(loader(data, 7, num_workers=workers)), data)
+    assert done[0] == ("raised" if isinstance(workers, float) else "returned")
+
+
 def test_the_signature_begins_with_dataloaders():
     ours = dict(inspect.signature(FastLoader.__init__).parameters)
     theirs = inspect.signature(DataLoader.__init__).parameters
