@@ -95,8 +95,7 @@ def pack(
         if spool is not None:
             report = replace(report, resumed=spool.taken)
             spool.close()
-        if spool is not None or chosen.overwrite:
-            remove_spool(name)
+        remove_spool(name)  # of a run before, too, that was to go on and is not needed any more
         return report
 
 

@@ -157,6 +157,15 @@ def test_a_torn_or_damaged_end_is_packed_again(tree, tmp_path, packed):
     assert report.content_hash == pack(tree, tmp_path / "fresh.lmdb", workers=1).content_hash
 
 
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_run_without_resume_leaves_nothing_of_the_one_before(tree, tmp_path, name):
+    with pytest.raises(KeyboardInterrupt):
+        pack(tree, tmp_path / name, workers=1, resume=True, progress=stop_at(12))
+    assert (tmp_path / f"{name}.resume").is_dir()
+    assert pack(tree, tmp_path / name, workers=1).resumed == 0
+    assert not (tmp_path / f"{name}.resume").exists()
+
+
 def test_two_runs_do_not_share_what_is_kept(tree, tmp_path):
     def other(state):
         if state.done == 5:
