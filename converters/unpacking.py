@@ -32,13 +32,17 @@ _DEVICES = frozenset({"CON", "PRN", "AUX", "NUL", *(f"{n}{i}" for n in ("COM", "
 
 @dataclass(frozen=True, slots=True)
 class UnpackReport:
-    """How many samples were written where, in how many files and bytes; metadata: whether a metadata.jsonl was."""
+    """How many samples were written where, in how many files and bytes.
+
+    metadata: whether a metadata.jsonl was written. no_folder: the classes of which no sample was written.
+    """
 
     dst: str
     samples: int
     files: int
     bytes_out: int
     metadata: bool
+    no_folder: tuple[str, ...] = ()
 
 
 def unpack(
@@ -68,10 +72,18 @@ def unpack(
             tree.finish()
         finally:
             tree.abort()
-        return UnpackReport(str(dst), total, tree.files, tree.bytes_out, tree.has_metadata)
+        return UnpackReport(str(dst), total, tree.files, tree.bytes_out, tree.has_metadata, _no_folder(store, total))
     finally:
         if store is not src:
             store.close()
+
+
+def _no_folder(store: Store, total: int) -> tuple[str, ...]:
+    label = store.index.label
+    if label is None or label.ndim != 1:
+        return ()
+    there = set(label[:total].tolist())
+    return tuple(name for number, name in enumerate(store.classes) if number not in there)
 
 
 def member_path(key: str, ending: str, *, windows: bool = os.name == "nt") -> str:

@@ -25,4 +25,9 @@ def run(args: argparse.Namespace) -> int:
     report = unpack(args.pack, args.dir, overwrite=args.overwrite, limit=args.limit)
     extra = " and metadata.jsonl" if report.metadata else ""
     print(f"unpacked {report.samples} samples into {report.dst}: {report.files} files{extra}")
+    if report.no_folder:
+        named = ", ".join(report.no_folder[:3]) + (", ..." if len(report.no_folder) > 3 else "")  # noqa: PLR2004
+        count = len(report.no_folder)
+        text = f"{count} classes have no samples here and no folder, so the folders number others: {named}"
+        print(text.encode(errors="backslashreplace").decode())
     return 0

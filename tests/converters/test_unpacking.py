@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from fastdata.cli.main import main
 from fastdata.converters import pack, unpack, verify
 from fastdata.converters.inspecting import describe
 from fastdata.converters.unpacking import member_path
@@ -39,6 +40,15 @@ def test_a_folder_comes_back_as_it_was(maker, tree, tmp_path, ending):
     assert back["ant/deep/er/x.y.png"] == (tree / "ant/deep/er/x.y.png").read_bytes()
     again = pack(tmp_path / "back", tmp_path / f"b{ending}", workers=1)
     assert (again.samples, again.classes) == (first.samples, first.classes)
+
+
+def test_classes_that_get_no_folder_are_named(tree, tmp_path, capsys):
+    """Packed again, the folders number their classes anew: whoever trains on both is told."""
+    pack(tree, tmp_path / "a.lmdb", workers=1)
+    assert unpack(tmp_path / "a.lmdb", tmp_path / "all").no_folder == ()
+    assert unpack(tmp_path / "a.lmdb", tmp_path / "some", limit=4).no_folder == ("bee", "cat")
+    assert main(["unpack", str(tmp_path / "a.lmdb"), str(tmp_path / "few"), "--limit", "5"]) == 0
+    assert "1 classes have no samples here and no folder, so the folders number others: cat" in capsys.readouterr().out
 
 
 def write(path, *records, **info):
