@@ -45,6 +45,7 @@ from fastdata.engine.source import NumberSource
 from fastdata.engine.workers import FromWorkers, drawn_info, ending_at_once, own_small, seen_by_workers, taken_valid
 from fastdata.errors import OptionError
 from fastdata.faults import FaultLog
+from fastdata.prefetch import CudaPrefetcher
 from fastdata.stores.store import Store
 from fastdata.streams import checked_device
 
@@ -149,7 +150,7 @@ class FastLoader(Preparable, DataLoader[T_co]):
         self.decoder, self.device, self.seed, self.on_error = decoder, device, seed, on_error
         self.max_faults, self.uneven, self.memory_format = max_faults, uneven, memory_format
         self.verify, self.io, self.engine, self.fidelity, self.mix = verify, io, engine, fidelity, mix
-        self.sampling, self._arrival = sampling, Arrival(Mixer.asked(mix, leaf_of(dataset)))
+        self.sampling, self._arrival = sampling, Arrival(Mixer.asked(mix, leaf_of(dataset)), CudaPrefetcher)
         self.last: BatchInfo | None = None
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         total = len(dataset) if sized else None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastdata.engine.mixing import in_turn
-from fastdata.prefetch import CudaPrefetcher
 from fastdata.streams import open_streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import torch
 
@@ -23,12 +22,13 @@ __all__ = ["Arrival"]
 class Arrival:
     """Brings batches to a device, and mixes them; its one side stream stays from epoch to epoch.
 
-    torch keeps the memory of each stream apart. Picklable: the stream is this process's alone.
+    torch keeps the memory of each stream apart. Picklable: the stream is this process's alone. prefetch: what copies
+    ahead, as CudaPrefetcher does.
     """
 
-    def __init__(self, mixer: Mixer | None) -> None:
+    def __init__(self, mixer: Mixer | None, prefetch: Callable[..., Iterable[Any]]) -> None:
         """Open nothing yet."""
-        self.mixer = mixer
+        self.mixer, self._prefetch = mixer, prefetch
         self._streams: Streams | None = None
 
     def of(
@@ -47,7 +47,7 @@ class Arrival:
             return batches
         if self._streams is None:
             self._streams = open_streams(device)
-        return iter(CudaPrefetcher(batches, device, in_turn(steps), streams=self._streams))
+        return iter(self._prefetch(batches, device, in_turn(steps), streams=self._streams))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the stream."""
