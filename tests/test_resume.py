@@ -485,9 +485,9 @@ def test_ten_million_samples_are_passed_over_at_once(image_folder, monkeypatch):
     loader = FastLoader(Numbers(11_000_000), 50, shuffle=True, seed=1, num_workers=0)
     loader.load_state_dict(state)
     source.fetched.clear()
-    began = time.perf_counter()
+    began = time.process_time()
     _, labels = next(iter(loader))
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 1  # it is 0.01; drawing all that was passed over takes seconds
     assert labels.tolist() == Order(11_000_000, 1).indices(10_000_000, 10_000_050).tolist() == source.fetched
 
 
@@ -497,9 +497,9 @@ def test_samples_that_workers_would_skip_are_not_read():  # C142
     state = _state_after(loader, 1) | {"batches": 200_000, "position": 10_000_000}
     loader.load_state_dict(state)
     data.read.clear()
-    began = time.perf_counter()
+    began = time.process_time()
     indices = next(iter(loader))[0]
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 1  # it is 0.01; drawing all that was passed over takes seconds
     assert data.read == indices.tolist() == Order(11_000_000, 1).indices(10_000_000, 10_000_050).tolist()
 
 
