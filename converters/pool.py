@@ -70,13 +70,14 @@ class WorkerPool(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401  Executor's own
         """Queue ``fn(*args, **kwargs)`` for the next free worker."""
-        if self._ended:
-            msg = "cannot submit to a pool that was shut down"
-            raise RuntimeError(msg)
-        if self._broken:
-            raise self._broken
         future: Future[Any] = Future()
-        self._tasks.put((future, fn, args, kwargs))
+        with self._lock:  # what is queued behind the end would wait for ever
+            if self._ended:
+                msg = "cannot submit to a pool that was shut down"
+                raise RuntimeError(msg)
+            if self._broken:
+                raise self._broken
+            self._tasks.put((future, fn, args, kwargs))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  Executor's own
@@ -110,7 +111,8 @@ class WorkerPool(Executor):
                 died = WorkerDiedError(f"a worker process ended in the middle of its work ({text})")
                 another = self._another(child)
                 if another is None:
-                    self._broken = died
+                    with self._lock:
+                        self._broken = died
                     future.set_exception(died)
                     self._drain(died)
                     break

@@ -128,6 +128,17 @@ def test_resume_goes_on_with_the_same_mixtures(packs, engine, seed):
     same(whole[2:], batches(again))
 
 
+@pytest.mark.parametrize("engine", [None, False])
+def test_two_epochs_under_way_draw_the_mixtures_of_each(packs, engine):
+    options = {"transform": FLOAT, "shuffle": True, "seed": 3, "num_workers": 0, "engine": engine}
+    loader = FastLoader(packs["lmdb"], 4, mix=MIXES["one of them"](), **options)
+    first, second = batches(loader), batches(loader)
+    loader.set_epoch(0)
+    pairs = list(zip(loader, loader, strict=True))
+    same(first, [one for one, _ in pairs])
+    same(second, [other for _, other in pairs])
+
+
 def test_ranks_draw_mixtures_of_their_own():
     data = Samples(lambda i: (i,))  # one sample a class: labels tell the lambda
     found = {}

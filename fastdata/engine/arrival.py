@@ -41,7 +41,7 @@ class Arrival:
     ) -> Iterator[Any]:
         """Return the batches on their device, behind ``steps`` and mixed; valid tells of a batch by its number."""
         if self.mixer is not None:
-            batches = mixing = self.mixer.over(batches, course.key, course.place, valid, here=device is None)
+            batches = mixing = self.mixer.over(batches, course.key(), course.place, valid, here=device is None)
             steps = [*steps, mixing]
         if device is None:
             return batches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -91,9 +92,9 @@ class Course:
         """The number in its epoch of the batch that is due, this rank, and how many ranks there are."""
         return self.progress.before, *self._rank_and_world()
 
-    def key(self) -> tuple[int, int]:
-        """Return (seed, epoch) of the draws, once the first batch of the epoch was asked for."""
-        return self._key(self.progress)
+    def key(self) -> Callable[[], tuple[int, int]]:
+        """Return what gives (seed, epoch) of the draws of the epoch begun last, once its first batch was asked for."""
+        return partial(self._key, self.progress)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next one is; one that a loaded state goes on with stays where it is."""
