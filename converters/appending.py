@@ -111,7 +111,10 @@ def append(
             rows = list(source.rows(order_of(len(source), chosen)))
             twice = [row.key for row in rows if row.key in keys]
             if twice:
-                msg = f"{path} has {len(twice)} of these samples already, the first is {twice[0]!r}; nothing was added"
+                msg = (
+                    f"{path} has {len(twice)} of these samples already, the first is {twice[0]!r}; nothing was added: "
+                    "give only those that are new, or pack all of them anew"
+                )
                 raise OptionError(msg)
             adding = _Rows(old, packed_rows(rows, chosen, len(rows)), source.classes, chosen)
         for i in range(len(old)):
