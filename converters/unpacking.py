@@ -72,18 +72,11 @@ def unpack(
             tree.finish()
         finally:
             tree.abort()
-        return UnpackReport(str(dst), total, tree.files, tree.bytes_out, tree.has_metadata, _no_folder(store, total))
+        no_folder = [name for number, name in enumerate(store.classes) if tree.labels and number not in tree.labels]
+        return UnpackReport(str(dst), total, tree.files, tree.bytes_out, tree.has_metadata, tuple(no_folder))
     finally:
         if store is not src:
             store.close()
-
-
-def _no_folder(store: Store, total: int) -> tuple[str, ...]:
-    label = store.index.label
-    if label is None or label.ndim != 1:
-        return ()
-    there = set(label[:total].tolist())
-    return tuple(name for number, name in enumerate(store.classes) if number not in there)
 
 
 def member_path(key: str, ending: str, *, windows: bool = os.name == "nt") -> str:
@@ -106,6 +99,7 @@ class _Tree:
 
     def __init__(self, root: Path, *, overwrite: bool) -> None:
         self.files = self.bytes_out = 0
+        self.labels: set[int] = set()  # of the samples that went into their class's folder
         self._overwrite = overwrite
         self._made: set[Path] = set()
         self._written: set[int] = set()  # inode numbers of what this run has written
@@ -126,6 +120,7 @@ class _Tree:
         key, label = record.key, record.label
         known = isinstance(label, int) and 0 <= label < len(classes)
         if known:
+            self.labels.add(label)  # type: ignore[arg-type]
             folder = classes[label]  # type: ignore[index]
             key = key if key.startswith(folder + "/") else f"{folder}/{key}"
         image, *others = record.fields

@@ -207,7 +207,7 @@ def test_half_used_iterators_take_their_workers_with_them():
         del iterator, cycle
         gc.collect()
     assert _wait_until_gone(_births(child.pid for child in set(multiprocessing.active_children()) - before), 5)
-    assert set(multiprocessing.active_children()) == before
+    assert set(multiprocessing.active_children()) <= before
     assert _soon(lambda: len(os.listdir("/proc/self/fd")) <= files + 2, 30)  # the queues' own threads close them
 
 

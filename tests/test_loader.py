@@ -54,9 +54,9 @@ class Squares(Dataset):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pack_with_a_known_transform_takes_the_engine(packs, kind):
     loader = FastLoader(packs[kind], 8, transform=TRAIN, num_workers=2)
-    before = set(multiprocessing.active_children())
+    before = set(multiprocessing.active_children())  # others' may end meanwhile
     images, labels = next(iter(loader))
-    assert set(multiprocessing.active_children()) == before
+    assert set(multiprocessing.active_children()) <= before
     assert "threaded engine, 2 decoding threads" in loader.explain()
     assert images.shape == (8, 3, 32, 32)
     assert images.dtype == torch.uint8
