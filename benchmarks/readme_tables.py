@@ -4,6 +4,7 @@ fastdata bench load p256.lmdb --output benchmarks/results/load.json
 fastdata bench decode PHOTOS --output benchmarks/results/decode.json
 python benchmarks/loaders.py ... --output benchmarks/results/loaders.json
 python benchmarks/pack.py ... ; python benchmarks/engine.py ... ; python benchmarks/open_pack.py ...
+python benchmarks/formats.py ... --output benchmarks/results/formats.json
 python benchmarks/loader_costs.py --output benchmarks/results/loader_costs.json
 python benchmarks/readme_tables.py
 """
@@ -78,6 +79,11 @@ def _numbers() -> str:
         f"{best['webdataset']:.2f} x. `fastdata pack --resize 256` (`benchmarks/pack.py`): two workers give "
         f"{pack['workers_2_over_workers_1']:.2f} x one worker and "
         f"{pack['workers_2_over_pillow_loop']:.2f} x a plain Pillow loop in one process.\n\n"
+    )
+    formats = [f"{row['format']} {row['over_lmdb']:.3f}" for row in _read("formats")["rows"][1:]]
+    text += (
+        f"Formats over LMDB, in one process (`benchmarks/formats.py`; again: a second loader on the same file): "
+        f"{', '.join(formats)}. The table above is older than the change that made them equal.\n\n"
     )
     camera = _read("pack_camera")
     levels = camera["grey_levels_of_fast_from_exact"]
