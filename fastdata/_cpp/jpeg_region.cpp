@@ -14,8 +14,8 @@ namespace {
 constexpr int kLeastWidth = 32;
 
 // libjpeg-turbo writes rows that begin at a multiple of a vector's bytes past the cache (movntdq: 16 with SSE2, 32 with
-// AVX2), and the resampler, which reads them at once, waits for memory: 12 % of a crop's time. Rows beside such a multiple
-// stay in the cache. Where an allocation begins would otherwise be a matter of chance.
+// AVX2), and the resampler, which reads them at once, waits for memory: 370 us instead of 292 for a crop of 224 from a
+// photograph of 256. Rows beside such a multiple stay in the cache; where an allocation begins is a matter of chance.
 constexpr size_t kLine = 64, kBeside = 8;
 
 struct ReadPlan {
